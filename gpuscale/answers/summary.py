@@ -35,12 +35,13 @@ def chance_tone(p: float) -> str:
     return "good" if p >= SURE else "near" if p > 1.0 - SURE else "bad"
 
 
-def memory_point(peak_bytes: float, capacity_bytes: float, width: float, tone: str) -> Point:
-    """Memory of the fullest GPU against what is usable, with its interval."""
+def memory_point(
+    peak_bytes: float, capacity_bytes: float, ends: tuple[float, float] | None, tone: str
+) -> Point:
+    """Memory of the fullest GPU against what is usable; `ends` of its 80 % interval."""
     left = capacity_bytes - peak_bytes
     by = f"{gb(left)} left" if left >= 0.0 else f"{gb(-left)} too much"
-    low, high = peak_bytes / width / 1e9, peak_bytes * width
-    span = f" (80 %: {low:,.1f} to {gb(high)})" if width > 1.0 else ""
+    span = f" (80 %: {ends[0] / 1e9:,.1f} to {gb(ends[1])})" if ends else ""
     note = f"a GPU, of {gb(capacity_bytes)}: {by}{span}"
     return Point("memory", gb(peak_bytes), note, tone)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from gpuscale.core.bounds import STRICT, Among, Filled, Several
+from gpuscale.core.bounds import STRICT, Among, Filled, Several, Share
 
 FIELDS = {
     "seq_len": "tokens of the longest row",
@@ -74,6 +74,7 @@ class Habit:
     when: Mapping[str, Names] | None = None  # fact of the job -> values that it may have
     note: str = ""
     said: str = ""  # the value as the source has it, for re-reading
+    shares: Mapping[str, Share] | None = None  # value -> share of the framework's own examples
 
 
 def version_key(version: str) -> tuple[int, ...]:

@@ -181,7 +181,7 @@ def test_near_the_limit_it_says_so_and_fit_decides(capsys):
 
 def test_what_fits_only_sharded_is_sharded_and_said(capsys):
     job = ("memory", "llama2-70b", "--method", "qlora", "--gpu", "rtx-3090", "--seq-len", "512")
-    job += ("--gpus", "2", "--software", "axolotl", "--recompute", "full", "--micro-batch", "1")
+    job += ("--gpus", "4", "--software", "axolotl", "--recompute", "full", "--micro-batch", "1")
     code, text, _ = out(capsys, *job)
     assert code == 0 and "ZeRO 3, as stage 0 does not fit (--zero)" in text
     assert out(capsys, *job, "--zero", "0")[0] == 1

@@ -181,6 +181,8 @@ def _result(
         hbm_bytes=case.loaded.gpu.hbm_bytes,
         headroom_bytes=bench.usable_bytes - memory.total_bytes,
         memory_interval_factor_80=trial.interval_factor_80,
+        peak_low_bytes=verdict.low_bytes,
+        peak_high_bytes=verdict.high_bytes,
         allocated_bytes=memory.allocated_bytes,
         reserved_bytes=memory.reserved_bytes,
         nvidia_smi_bytes=memory.total_bytes,
@@ -224,7 +226,11 @@ def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory, short: s
     if r.enough and not r.fits:
         said += f"; fits with {r.enough.words} ({gb(r.enough.total_bytes)})"
     head = f"{said}{short}.\n{head_text(case, trial.job)}"
-    head += "".join(f"\n{line}" for line in (habit_text(case, trial.job), r.decides) if line)
+    head += "".join(
+        f"\n{line}"
+        for line in (habit_text(case, trial.job), r.decides and f"decides: {r.decides}")
+        if line
+    )
     if case.assumed:
         head += "\ntaken: " + "; ".join(case.assumed)
     remedy: list[Block] = [remedy_table(r.remedies)] if r.remedies else []

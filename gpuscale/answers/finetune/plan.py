@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.job import Job
+    from gpuscale.core.verdict import Verdict
     from gpuscale.render.document import Block
 
 COUNTS = (1, 2, 4, 8)
@@ -224,7 +225,7 @@ def _option(
     )
 
 
-CHOSEN = ("recompute", "micro_batch")
+CHOSEN = ("recompute", "micro_batch", "zero_stage", "optimizer")
 """Settings that a plan chooses and tells."""
 
 
@@ -254,15 +255,15 @@ def _result(
     )
     width = case.bench.site(trial.job)[2].step_interval_factor_80
 
-    def chance(job: Job) -> float:
-        found = verdict_of(case, job, lambda job, _: case.bench.memory(job).total_bytes, CHOSEN)
-        return found.probability
+    def verdict(job: Job) -> Verdict:
+        return verdict_of(case, job, lambda job, _: case.bench.memory(job).total_bytes, CHOSEN)
 
+    said = verdict(trial.job)
     alone = len(found) == 1 and len(_places(asked)) == 1
     bold = bolder(asked, case, trial) if alone else None
     return TuningPlan(
         fits=trial.fits,
-        fits_probability=chance(trial.job),
+        fits_probability=said.probability,
         tokens=tokens,
         chosen=chosen,
         n_gpus=chosen.n_gpus,
@@ -274,6 +275,9 @@ def _result(
         peak_bytes=trial.memory.total_bytes,
         capacity_bytes=trial.usable_bytes,
         memory_interval_factor_80=trial.interval_factor_80,
+        peak_low_bytes=said.low_bytes,
+        peak_high_bytes=said.high_bytes,
+        decides=said.decides,
         run_s=chosen.run_s,
         cost_usd=bill.charge.usd,
         bill=bill,
@@ -286,7 +290,7 @@ def _result(
         remedies=remedies(case.bench, trial),
         taken=tuple(a for a in case.assumed if not a.startswith("software")),  # a plan chooses it
         passed_over=_option(case, bold, tokens, usd) if bold else None,
-        passed_over_fits_probability=chance(bold.job) if bold else None,
+        passed_over_fits_probability=verdict(bold.job).probability if bold else None,
     )
 
 

@@ -78,6 +78,9 @@ class TuningPlan:
     peak_bytes: float
     capacity_bytes: float
     memory_interval_factor_80: float
+    peak_low_bytes: float  # 80 % interval, over what is open
+    peak_high_bytes: float
+    decides: str  # the setting that nobody said and that moves the peak most
     run_s: float
     cost_usd: float | None
     bill: Bill  # money, energy and carbon of the run
@@ -97,14 +100,14 @@ def plan_facts(
     case: Case, trial: Trial, r: TuningPlan, *, told: str, host_bytes: float | None
 ) -> list[tuple[str, str, str]]:
     """Answer in figures: time, cost, memory, and what they rest on."""
-    c, step, hold = r.chosen, trial.step, r.memory_interval_factor_80
+    c, step = r.chosen, trial.step
     which = "without padding" if step.tokens < step.padded_tokens else "all of them trained on"
     room = f"of {gb(c.capacity_bytes)} usable" if c.fits else f"does not fit {gb(c.capacity_bytes)}"
     between = f"{time_text(r.step_low_s)} to {time_text(r.step_high_s)}"
     rate = f"{c.tokens_per_s / c.n_gpus:,.0f} per GPU, {which}"
     rows = [
         ("memory", gb(c.peak_bytes), room),
-        ("", "", f"80 % interval {c.peak_bytes / hold / 1e9:,.1f} to {gb(c.peak_bytes * hold)}"),
+        ("", "", f"80 % interval {r.peak_low_bytes / 1e9:,.1f} to {gb(r.peak_high_bytes)}"),
         ("step", time_text(c.step_s), f"{between}, {c.global_batch_size} sequences"),
         ("tokens/s", f"{c.tokens_per_s:,.0f}", rate),
         ("run", time_text(c.run_s), told),

@@ -51,6 +51,9 @@ class RlAnswer:
     peak_bytes: float
     capacity_bytes: float
     memory_interval_factor_80: float
+    peak_low_bytes: float  # 80 % interval, over what is open
+    peak_high_bytes: float
+    decides: str  # the setting that nobody said and that moves the peak most
     estimate: RlEstimate
     steps: int | None  # of the run
     run_s: float | None

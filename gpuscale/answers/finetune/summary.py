@@ -33,15 +33,21 @@ if TYPE_CHECKING:
 
 def _head(case: Case, job: Job, r: TuningMemory | TuningPlan, said: str) -> list[Point]:
     """Verdict, method, layout, memory."""
-    width = r.memory_interval_factor_80
+    ends = r.peak_low_bytes, r.peak_high_bytes
     tone = chance_tone(r.fits_probability) if r.fits else "bad"
     return [
         Point("verdict", said, tone=tone),
         Point("method", method_words(job)),
         Point("layout", layout_words(job), case.software.name),
-        memory_point(r.peak_bytes, r.capacity_bytes, width, tone),
+        memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
+        *_asked_for(r),
         largest_parts([(label, getattr(r.expected, key)) for label, key in PARTS]),
     ]
+
+
+def _asked_for(r: TuningMemory | TuningPlan | RlAnswer) -> list[Point]:
+    """Ask for the open setting that decides, with what it decides."""
+    return [Point("decides", r.decides)] if r.decides else []
 
 
 def _remedy_points(found: Sequence[Remedy]) -> list[Point]:
@@ -107,7 +113,7 @@ def plan_summary(case: Case, trial: Trial, r: TuningPlan, said: str, told: str) 
 
 def rl_summary(case: Case, r: RlAnswer, e: RlEstimate, said: str, what: str) -> list[Point]:
     """Summary of a step of RL."""
-    width = r.memory_interval_factor_80
+    ends = r.peak_low_bytes, r.peak_high_bytes
     tone = chance_tone(r.fits_probability) if r.fits else "bad"
     phases = {key: getattr(e.step, key) for _, key in PHASES}
     low_high = f"(80 %: {time_text(r.step_low_s)} to {time_text(r.step_high_s)})"
@@ -116,7 +122,8 @@ def rl_summary(case: Case, r: RlAnswer, e: RlEstimate, said: str, what: str) -> 
         Point("method", what),
         Point("layout", layout_words(case.job), case.software.name),
         Point("step", time_text(r.step_s), f"{low_high}, {r.samples_per_s:,.2f} samples/s"),
-        memory_point(r.peak_bytes, r.capacity_bytes, width, tone),
+        memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
+        *_asked_for(r),
         bottleneck(phases, {key: label for label, key in PHASES}, r.step_s),
     ]
     if r.run_s is not None and r.steps is not None:

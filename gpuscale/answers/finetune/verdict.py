@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.verdict import LENGTHS, Open, Verdict, probability, ways
+from gpuscale.core.finetune.optimizers import IN_BACKWARD, optimizer
+from gpuscale.core.verdict import LENGTHS, Z80, Open, Verdict, between, probability, ways
 from gpuscale.core.words import gb
 from gpuscale.io.verdict import spread
 
@@ -15,33 +17,55 @@ if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.core.finetune.job import Job
 
-OTHER = {"eager": "fused", "chunked": "eager", "fused": "eager", "none": "full"}
-"""Value of loss or recomputation -> the other one that people have."""
-
+PRIORS: dict[str, dict[str, float]] = {
+    "recompute": {"full": 0.7, "none": 0.3},
+    "loss": {"eager": 0.75, "fused": 0.25},
+    "micro_batch": {"1": 0.7, "4": 0.3},
+    "optimizer": {"adamw": 0.85, "adamw-8bit": 0.15},
+    "zero_stage": {"3": 0.85, "2": 0.15},
+    "adapters' zero_stage": {"3": 0.7, "0": 0.3},
+}
+"""Setting -> ways that people have it around an engine, with their weights: priors, for those whose
+framework has no counted examples. What was taken stands for the heavier way."""
 
 TAKEN = 0.85
 """Weight of what a named framework does by itself, and of what an answer takes where none is named
 and says so: prior. A script around an engine may do either."""
 
 
+def _taken(job: Job) -> dict[str, str]:
+    """Return what a job has of each setting that may be open."""
+    layout, full = job.layout, not job.method.adapts
+    found = {
+        "recompute": layout.recompute,
+        "loss": job.loss,
+        "micro_batch": str(layout.micro_batch_size),
+    }
+    if full:
+        found["optimizer"] = job.optimizer.name + IN_BACKWARD * job.optimizer.in_backward
+    if layout.dp > 1 and job.method.shardable:
+        found["zero_stage"] = str(layout.zero_stage)
+    return found
+
+
 def open_settings(case: Case) -> tuple[Open, ...]:
     """List settings of a job that nobody said, with the weight of what was taken and of the rest.
 
-    What a framework does by itself weighs more than what is taken where no framework is named;
-    the weights are priors.
+    The weights are the shares of the framework's own examples where these were counted, else
+    priors: what a framework does by itself weighs more than what scripts around an engine do.
     """
-    job, layout = case.job, case.job.layout
-    micro = layout.micro_batch_size
-    others = (  # field, weight of what a script around an engine takes, taken, other
-        ("recompute", 0.7, layout.recompute, OTHER.get(layout.recompute, "none")),
-        ("loss", 0.75, job.loss, OTHER[job.loss]),
-        ("micro_batch", 0.7, str(micro), "1" if micro > 1 else "4"),
-    )
     found = []
-    for field, script, taken, other in others:
-        w = TAKEN if field in case.habits or not case.named else script
-        ways_ = ((w, taken), (1.0 - w, other))
-        found.append(Open(field, "--" + field.replace("_", "-"), ways_))
+    for field, taken in _taken(case.job).items():
+        habit, prior = case.habits.get(field), PRIORS[field]
+        if case.job.method.adapts:
+            prior = PRIORS.get(f"adapters' {field}", prior)
+        shares = dict(habit.shares or {}) if habit and case.named else {}
+        if taken not in shares:
+            first = TAKEN if habit or not case.named else max(prior.values())
+            other = next(v for v in (*prior, "full") if v != taken)
+            shares = {taken: first, other: 1.0 - first}
+        ways_ = ((shares.pop(taken), taken), *((w, v) for v, w in shares.items()))
+        found.append(Open(field, "--" + field.removesuffix("_stage").replace("_", "-"), ways_))
     found.append(Open("seq_len", "--seq-len", LENGTHS))
     return tuple(s for s in found if s.field in case.unsaid)
 
@@ -57,8 +81,11 @@ def as_set(job: Job, values: Mapping[str, str]) -> Job:
         seq_len=max(1, round(layout.seq_len * factor)),
         micro_batch_size=micro,
         global_batch_size=max(1, layout.n_micro_batches) * layout.dp * micro,
+        zero_stage=int(values.get("zero_stage", layout.zero_stage)),
     )
     made = replace(job, layout=layout, loss=values.get("loss", job.loss))
+    if values.get("optimizer", _taken(job).get("optimizer")) != _taken(job).get("optimizer"):
+        made = replace(made, optimizer=optimizer(values["optimizer"]))
     if layout.recompute != "full" and job.layout.recompute == "full":
         return made.on_host(job.offload - {"activations"})
     return made
@@ -93,33 +120,60 @@ def verdict_of(
     and tells. `rl`: a step of RL.
     """
     at = replace(case, job=job, unsaid=case.unsaid - set(chosen))
-    settings = open_settings(at)
-    cases = [(w, values, peak_bytes(as_set(job, values), values)) for w, values in ways(settings)]
+
+    def peak(values: Mapping[str, str]) -> float:
+        return peak_bytes(as_set(job, values), values)
+
+    own, moves = peak({}), []
+    for s in open_settings(at):
+        others = [(v, peak({s.field: v})) for _, v in s.ways[1:]]
+        if any(abs(math.log(b / own)) > SLIGHT for _, b in others):
+            moves.append((s, others))
+    settings = [s for s, _ in moves]
+    cases = [(w, peak(values)) for w, values in ways(settings)]
     how, usable = spread(), case.bench.usable_bytes
-    width = how.width(case.bench.site(job)[2].interval_factor_80, far_from_measured(case, job, rl))
-    p = probability([(w, b) for w, _, b in cases], usable, width, how.bias)
+    family = case.bench.site(job)[2].interval_factor_80
+    width = how.width(family, far_from_measured(case, job, rl))
+    p = probability(cases, usable, width, how.bias)
     p = how.believed(p, settled=not settings and not rl)  # of RL a question says never all
-    return Verdict(p, _decides(settings, cases, usable))
+    low, high = between(cases, max(SLIGHT, math.log(family)) / Z80)
+    return Verdict(p, low, high, _decides(job, moves, own, usable))
+
+
+SLIGHT = 0.02
+"""Change of a peak, in ln, below which an open setting does not matter."""
+
+MUCH = 1.25
+"""Factor on the peak from which an open setting is asked for though the verdict stands."""
+
+NAMES = {
+    "recompute": "recomputation",
+    "micro_batch": "the micro-batch",
+    "loss": "the loss kernel",
+    "optimizer": "the optimizer",
+    "zero_stage": "the ZeRO stage",
+    "seq_len": "the length",
+}
 
 
 def _decides(
-    settings: Sequence[Open],
-    cases: Sequence[tuple[float, dict[str, str], float]],
+    job: Job,
+    moves: Sequence[tuple[Open, Sequence[tuple[str, float]]]],
+    own: float,
     usable_bytes: float,
 ) -> str:
-    """Name the open setting that turns the verdict alone, with what it decides."""
-    _, taken, peak = cases[0]
-    names = {
-        "recompute": "recomputation",
-        "micro_batch": "the micro-batch",
-        "loss": "the loss kernel",
-    }
-    for s in settings:
-        value = s.ways[1][1]
-        other = next(b for _, values, b in cases if values == {**taken, s.field: value})
-        if s.field in names and (peak <= usable_bytes) != (other <= usable_bytes):
-            return (
-                f"{names[s.field]} decides: {gb(peak)} with {taken[s.field]}, {gb(other)} with "
-                f"{value}; say {s.option}"
-            )
-    return ""
+    """Name the open setting that turns the verdict alone, or moves the peak most, and by what."""
+
+    def weight(s: Open, other: float) -> tuple[bool, float]:
+        size = 0.0 if s.field == "seq_len" else abs(math.log(other / own))  # told as taken
+        return (own <= usable_bytes) != (other <= usable_bytes), size
+
+    ends = [(weight(s, b), s, value, b) for s, others in moves for value, b in others]
+    best = max(ends, key=lambda end: end[0], default=None)
+    if best is None or best[0] < (False, math.log(MUCH)):
+        return ""
+    _, s, value, other = best
+    taken = s.ways[0][1]
+    if s.field == "seq_len":
+        taken, value = (f"{float(v) * job.layout.seq_len:,.0f} tokens" for v in (taken, value))
+    return f"{NAMES[s.field]}: {gb(own)} with {taken}, {gb(other)} with {value}; say {s.option}"

@@ -111,8 +111,8 @@ def verdict_text(case: Case, what: str, r: Any, n_gpus: int, *, short: bool = Fa
     hosts' memory is, or an engine's.
     """
     where = f"{n_gpus:,} {case.loaded.gpu.name}" if n_gpus > 1 else f"one {case.loaded.gpu.name}"
-    peak, usable, width = r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80
-    low, high = peak / width, peak * width
+    peak, usable = r.peak_bytes, r.capacity_bytes
+    low, high = r.peak_low_bytes, r.peak_high_bytes
     verdict = "does not fit" if short else said(r.fits_probability)
     between = f" ({low / 1e9:,.1f} to {high / 1e9:,.1f})" if low < usable < high else ""
     room = f"{gb(peak)}{between} of {gb(usable)} a GPU"

@@ -61,7 +61,9 @@ class Peak:
     capacity_bytes: float
     hbm_bytes: float
     headroom_bytes: float
-    memory_interval_factor_80: float
+    memory_interval_factor_80: float  # of the family, all settings known
+    peak_low_bytes: float  # 80 % interval, over what is open
+    peak_high_bytes: float
     allocated_bytes: float
     reserved_bytes: float
     nvidia_smi_bytes: float
@@ -102,10 +104,7 @@ def verdict_row(r: Peak) -> tuple[str, str, str]:
 
 def interval_row(r: Peak, kind: str, *, warn: bool = False) -> tuple[str, str, str]:
     """Say in which range the peak lies; `warn` where the upper end alone does not fit."""
-    low, high = (
-        r.peak_bytes / r.memory_interval_factor_80,
-        r.peak_bytes * r.memory_interval_factor_80,
-    )
+    low, high = r.peak_low_bytes, r.peak_high_bytes
     return (
         "likely range",
         f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",

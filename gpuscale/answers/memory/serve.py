@@ -220,7 +220,7 @@ def _laid_out(
     said = "fits" if m.fits else "does not fit"
     summary = [
         Point("verdict", f"{head}: {said}.", tone="good" if m.fits else "bad"),
-        memory_point(m.total_bytes, m.usable_bytes, 1.0, "good" if m.fits else "bad"),
+        memory_point(m.total_bytes, m.usable_bytes, None, "good" if m.fits else "bad"),
         largest_parts(rows),
         *(Point(*row) for row in facts[1:]),
         Point("smallest", _smallest(r.fewest).removeprefix("smallest replica: ")),

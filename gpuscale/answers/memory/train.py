@@ -114,6 +114,8 @@ def training_document(asked: Memory) -> Document:
         hbm_bytes=hbm,
         headroom_bytes=usable - peak.total_bytes,
         memory_interval_factor_80=factor,
+        peak_low_bytes=peak.total_bytes / factor,
+        peak_high_bytes=peak.total_bytes * factor,
         allocated_bytes=peak.allocated_bytes,
         reserved_bytes=peak.reserved_bytes,
         nvidia_smi_bytes=peak.total_bytes,
@@ -249,7 +251,7 @@ def _document(
 
 
 def _summary(loaded: Loaded, layout: Layout, r: TrainingMemory, head: str) -> list[Point]:
-    width = r.memory_interval_factor_80
+    ends = r.peak_low_bytes, r.peak_high_bytes
     verdict = said(r.fits_probability)
     where = f"{loaded.model.name} on {layout.n_gpus:,} {loaded.gpu.name} ({loaded.cluster.name})"
     room = f"{gb(r.peak_bytes)} of {gb(r.capacity_bytes)} a GPU"
@@ -257,7 +259,7 @@ def _summary(loaded: Loaded, layout: Layout, r: TrainingMemory, head: str) -> li
     points = [
         Point("verdict", f"{where} {verdict}: {room}.", tone=chance_tone(r.fits_probability)),
         Point("layout", layout_text(layout), head.split("\n")[1]),
-        memory_point(r.peak_bytes, r.capacity_bytes, width, chance_tone(r.fits_probability)),
+        memory_point(r.peak_bytes, r.capacity_bytes, ends, chance_tone(r.fits_probability)),
         largest_parts([(word, getattr(r.expected, key)) for key, word in MEMORY_PARTS.items()]),
         Point("fullest", f"stage {full}"),
         Point("formulas", gb(r.ideal_total_bytes), "without the framework's overheads"),

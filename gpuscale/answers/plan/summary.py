@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 def plan_summary(case: Case, request: Request, r: PlanResult, idle: Idle | None) -> list[Point]:
     """Verdict, layout, time, memory, money, bottleneck, what helps, what was taken, what next."""
     tone = tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
-    o = r.passed_over
+    o, width = r.passed_over, r.memory_interval_factor_80
+    ends = r.peak_bytes / width, r.peak_bytes * width
     points = [
         Point("verdict", verdict(case, r), tone=tone),
         *([Point("idle", line)] if idle and (line := idle.line(case, r.tokens_per_s)) else []),
         Point("layout" if r.fits else "closest", degrees(r.layout), details(r.layout)),
         *([Point("passed over", short(o.layout), passed_text(o))] if o else []),
         *_time_points(r),
-        memory_point(r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80, tone),
+        memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
         *(cost_points(r.bill) if r.fits else []),
         *([bottleneck(r.step.expected.parts(), STEP_PARTS, r.step_s)] if r.fits else []),
         *_help_points(r),

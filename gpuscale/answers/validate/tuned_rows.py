@@ -23,6 +23,9 @@ Row = Mapping[str, str]
 
 RL_LAYOUT = re.compile(r"train \[TP,CP,EP,PP[^\]]*\] \[([^\]]*)\]; generation \[TP,PP\] \[(\d+)")
 
+VERSION = re.compile(r"(\S+) (20\d\d-\d\d|\d+(?:\.\d+)+)\b")
+"""Framework and version, or month, as a row begins to name them."""
+
 MANY = 16
 """Sequences of a batch of which one is nearly as long as the longest allowed."""
 
@@ -123,12 +126,16 @@ def _machine(row: Row) -> dict[str, Any]:
     gpu = gpu_preset(printed)
     if gpu is None and printed and not UNSTATED.search(printed.lower()):
         raise GpuscaleError(f"unknown GPU `{printed[:40]}`")
+    software = meaning("tuner", f"{row.get('software', '')} {row.get('parallel', '')}")
+    version = VERSION.match(row.get("software", "").lower())
+    if software and version and version[1] == software:
+        software += f":{version[2]}"
     watts = re.search(r"(\d{2,4}) ?w\b", printed.lower())
     return {
         "model": row.get("model", ""),
         "gpu": gpu,
         "gpus": whole(row.get("n_gpus")) or 1,
-        "software": meaning("tuner", f"{row.get('software', '')} {row.get('parallel', '')}"),
+        "software": software,
         "set": (f"gpu.tdp_w={watts[1]}",) if watts else (),
     }
 
