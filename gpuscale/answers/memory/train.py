@@ -15,6 +15,7 @@ from gpuscale.answers.memory.common import (
     interval_row,
     part_bars,
     part_rows,
+    spanned,
     verdict_row,
 )
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
@@ -114,8 +115,7 @@ def training_document(asked: Memory) -> Document:
         hbm_bytes=hbm,
         headroom_bytes=usable - peak.total_bytes,
         memory_interval_factor_80=factor,
-        peak_low_bytes=peak.total_bytes / factor,
-        peak_high_bytes=peak.total_bytes * factor,
+        **spanned(peak.total_bytes, factor),
         allocated_bytes=peak.allocated_bytes,
         reserved_bytes=peak.reserved_bytes,
         nvidia_smi_bytes=peak.total_bytes,
