@@ -71,7 +71,7 @@ class Peak:
 
 
 def spanned(peak_bytes: float, factor: float) -> dict[str, float]:
-    """Ends of the interval of a peak whose settings are all known."""
+    """Return the ends of the interval of a peak whose settings are all known."""
     return {"peak_low_bytes": peak_bytes / factor, "peak_high_bytes": peak_bytes * factor}
 
 
