@@ -8,13 +8,15 @@ import pytest
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import IDEAL
-from gpuscale.core.plan import pareto, remedy, sensitivity, solve
+from gpuscale.core.plan import pareto, remedy, sensitivity
 from gpuscale.core.plan.batch import _divisible, sequences_for
 from gpuscale.core.plan.estimate import Estimate, run_of
 from gpuscale.core.plan.seek import Verdict, doubled_sizes, largest, smallest
 from gpuscale.core.plan.why import grown_part, why_worse
 from gpuscale.core.rules import facts_of
-from gpuscale.core.search.results import Counts, Found, SearchResult
+from gpuscale.core.search.incumbents import Incumbents
+from gpuscale.core.search.problem import problem_for
+from gpuscale.core.search.results import Found
 from gpuscale.core.serving.replica import ServingJob
 from gpuscale.core.serving.roofline import serving_times, weights_read_bytes
 from gpuscale.core.step.records import Breakdown, Hardware, Software
@@ -271,60 +273,35 @@ def test_gpus_that_would_hold_a_job():
     assert asked(4) == () == asked(8) and len(asked(2)) == 1
 
 
-# --- searches put together -----------------------------------------------------------------------
+# --- what a search keeps -----------------------------------------------------------------------
 
 
-def test_two_searches_put_together():
-    one = SearchResult(
-        best=found(1.0, "a", tp=2),
-        families={"a": found(1.0, "a", tp=2), "b": found(1.6, "b", tp=8)},
-        next_best=[found(1.2, "a", tp=4)],
-        counts=Counts(1, 2, 3, 4, 5),
-        slower=("c",),
-    )
-    other = SearchResult(
-        best=found(0.9, "a", tp=4),
-        families={"a": found(0.9, "a", tp=4), "b": found(1.3, "b", tp=8), "d": found(9.0, "d")},
-        next_best=[found(1.5, "a", tp=2), found(2.0, "e", pp=2)],
-        counts=Counts(10, 20, 30, 40, 50),
-        slower=("b", "e"),
-        interrupted=True,
-    )
-    for pair in ((one, other), (other, one)):
-        both = solve.merged(*pair, 2)
-        assert both.best == found(0.9, "a", tp=4)
-        assert both.families == {"a": found(0.9, "a", tp=4), "b": found(1.3, "b", tp=8)}
-        assert both.next_best == [found(1.0, "a", tp=2), found(2.0, "e", pp=2)]
-        assert both.slower == ("c", "d", "e") and both.interrupted
-        assert both.counts == Counts(11, 22, 33, 44, 55)
-    assert solve.merged(one, other, 1).next_best == [found(1.0, "a", tp=2)]
-    empty = solve.merged(SearchResult(), SearchResult(), 4)
+def test_what_a_search_keeps():
+    known = Incumbents(2)
+    known.follow(frozenset("abcde"))
+    for each in (found(1.0, "a", tp=2), found(1.6, "b", tp=8), found(1.2, "a", tp=4)):
+        known.note(each)
+    assert (known.kth_s, known.cutoff_s, known.fastest_s) == (1.6, 1.5, 1.0)
+    for each in (found(0.9, "a", tp=4), found(1.3, "b", tp=8), found(9.0, "d")):
+        known.note(each)
+    known.result.counts.declared = 7
+    both = known.finish()
+    assert both.best == both.fastest == found(0.9, "a", tp=4)
+    assert both.families == {"a": found(0.9, "a", tp=4), "b": found(1.3, "b", tp=8)}
+    assert both.next_best == [found(1.0, "a", tp=2), found(1.3, "b", tp=8)]
+    assert both.slower == ("c", "d", "e") and both.counts.bounded == 7
+    empty = Incumbents(4).finish()
     assert (empty.best, empty.next_best, empty.interrupted) == (None, [], False)
-
-
-def test_limit_of_known_layouts(monkeypatch):
-    """The fastest known that fits, and so little more that it is found again."""
-    monkeypatch.setattr(solve, "peak_bytes", lambda problem, layout: float(layout.tp))
-    monkeypatch.setattr(solve, "step_of", lambda problem, layout: 10.0 / layout.tp)
-    problem = SimpleNamespace(room_bytes=4.0)
-    known = [Layout(8, 8, tp=tp) for tp in (1, 2, 4, 8)]
-    assert solve.limit_of(problem, known) == 2.5 * (1 + 1e-9)
-    assert solve.limit_of(problem, known[3:]) == float("inf")
-
-
-def test_work_beside():
-    assert solve.beside(lambda: 41 + 1)(False) == 42
-    assert solve.beside(lambda: [1.5])(False) == [1.5]
 
 
 def test_dispatch_of_a_schedule():
     sparse = SimpleNamespace(n_experts=8)
     problem = Problemlike(Software("toy"), sparse)
-    assert solve.problem_for(problem, "1f1b") is problem
-    dual = solve.problem_for(problem, "dualpipe")
+    assert problem_for(problem, "1f1b") is problem
+    dual = problem_for(problem, "dualpipe")
     assert dual.software.dualpipe and dual.cache is problem.cache["dualpipe"]
     dense = Problemlike(Software("toy"), SimpleNamespace(n_experts=0))
-    assert solve.problem_for(dense, "dualpipe") is dense
+    assert problem_for(dense, "dualpipe") is dense
 
 
 @dataclass(frozen=True)

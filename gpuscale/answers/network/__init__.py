@@ -21,7 +21,6 @@ TOPOLOGY_WORDS = {
     "clos": "fat-tree",
     "leaf-spine": "fat-tree",
     "spine-leaf": "fat-tree",
-    "slimfly": "slim-fly",
 }
 
 

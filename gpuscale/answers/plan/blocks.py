@@ -183,9 +183,8 @@ def sensitivity_table(r: PlanResult) -> Table:
         Column("change", "change"),
         Column("expected_s", "step", seconds),
         Column("gain_frac", "faster", lambda v: f"{100 * v:.1f} %"),
-        Column("layout_changed", "layout", lambda v: "another" if v else "the same", right=False),
     ]
-    return Table.of(columns, r.sensitivity, "What would help most (time per token, computed again)")
+    return Table.of(columns, r.sensitivity, "What would help most (time per token of this layout)")
 
 
 def remedies_table(r: PlanResult) -> Table:

@@ -99,8 +99,8 @@ def _check(asked: Plan, request: Request) -> None:
     scaling = asked.scaling
     if scaling is not None and len(request.gpus) < 2:
         raise GpuscaleError("--scaling needs several sizes", "for example --gpus 512..16384")
-    if asked.show_job or asked.pareto or asked.sensitivity:
-        name = next(n for n in ("show_job", "pareto", "sensitivity") if getattr(asked, n))
+    if asked.show_job or asked.pareto:
+        name = "show_job" if asked.show_job else "pareto"
         raise GpuscaleError(f"--{name.replace('_', '-')} is for one case, not for a scan")
     many = len(request.seq_lens) + len(request.batch_tokens) + len(request.global_batches) > 2
     if not request.gpus and not request.conditions.any and many:

@@ -39,7 +39,7 @@ from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import launched, saved_job
 from gpuscale.core.plan.pareto import most_headroom, time_against_memory
 from gpuscale.core.plan.remedy import find_remedies
-from gpuscale.core.plan.sensitivity import searched_sensitivity, sensitivity
+from gpuscale.core.plan.sensitivity import sensitivity
 from gpuscale.core.search.results import FAMILY_CUTOFF
 from gpuscale.core.search.space import default_space
 from gpuscale.errors import GpuscaleError
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import ParetoPoint, PlanResult, Remedy
-    from gpuscale.core.plan.sensitivity import Effect
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.results import SearchResult
     from gpuscale.core.timeline.records import Timeline
@@ -130,28 +129,14 @@ def _sections(
 ) -> dict[str, Any]:
     """Sections that look further; an interruption leaves out what is not done."""
     found: dict[str, Any] = {}
+    if best.fits:
+        found["sensitivity"] = tuple(sensitivity(case.problem, best.layout))
     try:
-        found["sensitivity"] = _sensitivity(asked, case, best, result, progress)
         found["remedies"] = () if result.interrupted else _remedies(case, request, best)
         found["pareto"] = _pareto(asked, case, result, progress)
     except KeyboardInterrupt:
         result.interrupted = True
     return found
-
-
-def _sensitivity(
-    asked: Plan, case: Case, best: Estimate, result: SearchResult, progress: Progress
-) -> tuple[Effect, ...]:
-    """Change each figure of the cluster, and the batch."""
-    if not best.fits:
-        return ()
-    if asked.sensitivity:
-        found = [f.layout for f in (*result.families.values(), *result.next_best)]
-        fastest = result.fastest.layout if result.fastest else best.layout
-        return tuple(
-            searched_sensitivity(case.problem, case.space, fastest, known=found, progress=progress)
-        )
-    return tuple(sensitivity(case.problem, best.layout))
 
 
 def _remedies(case: Case, request: Request, best: Estimate) -> tuple[Remedy, ...]:

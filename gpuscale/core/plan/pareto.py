@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.plan.records import ParetoPoint
-from gpuscale.core.plan.solve import fastest
+from gpuscale.core.search.engine import fastest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

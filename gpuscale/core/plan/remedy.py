@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC, fewest_gpus
 from gpuscale.core.plan.pins import pin_space
 from gpuscale.core.plan.records import Remedy
-from gpuscale.core.plan.solve import fastest
+from gpuscale.core.search.engine import fastest
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout

@@ -10,7 +10,7 @@ from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import pipeline_floor_s
 from gpuscale.core.search.incumbents import Incumbents
 from gpuscale.core.search.problem import Problem, problem_for
-from gpuscale.core.search.results import INFINITY, Group, SearchResult
+from gpuscale.core.search.results import INFINITY, Found, Group, SearchResult
 from gpuscale.core.search.space import Space
 from gpuscale.core.search.walk import Walk
 
@@ -112,3 +112,21 @@ def _groups(walk: Walk) -> Iterator[tuple[float, Group]]:
                     if not each_s:
                         each_s = times[ep, etp, kind] = groups.alone_s(group, tails)
                     yield each_s * of_each, group
+
+
+def fastest(
+    problem: Problem,
+    space: Space,
+    progress: Callable[[float], None] | None = None,
+    limit_s: float = INFINITY,
+) -> Found | None:
+    """Fastest layout that fits and takes less than `limit_s`; None if none does.
+
+    Raises KeyboardInterrupt if the search was interrupted: what it has may not be the fastest.
+    """
+    result = search(
+        problem, space, 0, progress, follow_families=False, limit_s=limit_s, weigh=False
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result.best
