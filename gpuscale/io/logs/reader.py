@@ -14,7 +14,8 @@ from typing import IO
 
 from gpuscale.core.diagnosis.facts import UNITS, Fact, Log, Track
 from gpuscale.core.diagnosis.series import Series
-from gpuscale.io.logs.pairs import pairs_of, with_spans
+from gpuscale.io.logs.grid import Grid
+from gpuscale.io.logs.pairs import of_key, pairs_of, unit_of, with_spans
 from gpuscale.io.logs.patterns import Line, Patterns, Table, load_patterns
 from gpuscale.io.logs.screen import Screen
 from gpuscale.io.logs.values import cells, made_of
@@ -32,12 +33,14 @@ LARGE = 2 << 20
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]{0,200}\x07")
 _SIGNS = b"0123456789.,+-:%()[] "
 _PAIR = re.compile(
-    rb"[A-Za-z)\]%'\"] {0,60}(?:[:=>]|\xe2\x94\x82) {0,60}['\"]?[-+]?\d"
-    rb"|\d\)? ?(?:[A-Za-z%]+/s|[GM]i?B\b|TFLOPS|[smuM][sHW]?z?[,;) \n]|s$)"
+    rb"[A-Za-z)\]%'\"\x80-\xff]\d{0,3} {0,60}(?:[:=>]|\xe2\x94\x82) {0,60}['\"]?[-+]?\d"
+    rb"|[/_(][A-Za-z]+\)? {1,4}\d|\.\. \d|\): ?\[?\d|: ?\[\d"
+    rb"|\d\)? ?(?:[A-Za-z%]+[-/]s|[GM]i?B\b|TFLOPS|Gbps|[smuM][sHW]?z?[,;) \n]|s$)"
 )
 _TIMED = re.compile(
     rb"\d ?m(?:in\w*)? ?\d+(?:\.\d+)? ?s|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d"
 )
+_HEADING = re.compile(r"\W*([A-Za-z][\w -]{2,40}?)\s?\(([\w/]{1,12})\)\s*:?\s*")
 _STEP = re.compile(
     r"\b(?:global_?)?(?:step|iter(?:ation)?|batch)\W{1,4}(\d{1,12})\b", re.IGNORECASE
 )
@@ -113,7 +116,9 @@ class _Reader:
         self.read = self.paired = 0
         self.rank: int | None = None  # of the line
         self.seen: set[str] = set()  # facts of the line
-        self.told: list[str] = []  # numbers of the line that a table knows
+        self.told: set[str] = set()  # numbers of the line that a table knows
+        self.grid = Grid(patterns.same)
+        self.under = ("", "")  # name and unit of the heading that lines stand below
         self.known: list[tuple[bytes, Line | Table]]
         self.known = [(h.encode(), line) for line in patterns.lines for h in line.has]
         self.known += [(h.encode(), t) for t in patterns.tables for h in t.has]
@@ -180,6 +185,8 @@ class _Reader:
             return
         found = self.shapes[shape] if shape in self.shapes else self._shape(shape, raw)
         if found is None:
+            if self.log.bytes_ < LARGE and self.paired < MOST_PAIRED:
+                self._heading(raw[:LONGEST].decode("utf-8", "replace"))
             return
         found.count += 1
         count = found.count
@@ -225,22 +232,37 @@ class _Reader:
         for kind in shape.kinds:
             self.rank = rank
             if isinstance(kind, Table):
-                self._header(kind, text)
+                if self._header(kind, text):
+                    return
             elif not kind.context or shape.remark:
                 self._facts(kind, text, shape)
         self.rank = rank
-        if shape.pairs and self.paired < MOST_PAIRED:
+        small = self.log.bytes_ < LARGE and self.paired < MOST_PAIRED
+        if small and (self.told or not self._heading(text)) and shape.pairs:
             self._pairs(text)
+
+    def _heading(self, text: str) -> bool:
+        """Whether a line is of a table of no known program; else what stands below it is known."""
+        cells = self.grid.take(text)
+        if cells:
+            row = {n: self._fact(n, v, si=UNITS[u][0], printed=f"{p} {u}".strip(), program="other")
+                   for n, v, u, p in cells}  # fmt: skip
+            self._keep("other", row)
+        elif cells is None and (hit := _HEADING.fullmatch(text)):
+            self.under = (of_key(hit[1])[0], unit_of(hit[2]))
+        elif cells is None and not text[:1].isspace():
+            self.under = ("", "")
+        return cells is not None
 
     def _pairs(self, text: str) -> None:
         """Read what the line says by keys and no table knows."""
         self.paired += 1
         hit = _STEP.search(text[:400])
         step = float(hit[1]) if hit else None
-        for name, value, unit, printed in pairs_of(text, self.patterns.same):
+        for known, value, unit, printed in pairs_of(text, self.patterns.same, self.under):
             si = UNITS[unit][0]
-            told = any(printed in f for f in self.told)
-            if name not in self.seen and not told and (value >= 0 or not si):
+            name = f"{known}_2" if known in self.seen else known
+            if name not in self.seen and printed not in self.told and (value >= 0 or not si):
                 self.seen.add(name)
                 self._number(name, value, unit=unit, si=si, step=step, kind=_OTHER)
 
@@ -254,7 +276,7 @@ class _Reader:
             if shape.count > LEARNT and k not in live:
                 continue
             if made := made_of(find, text):
-                self.told.append(made[2])
+                self.told.add(made[2].partition(" ")[0])
                 found.append((find.name, made))
                 live.add(k)
         if not found:
@@ -326,21 +348,21 @@ class _Reader:
         track.series.add(step, value, self.read)
         track.last_line = self.read
 
-    def _header(self, table: Table, text: str) -> None:
+    def _header(self, table: Table, text: str) -> bool:
+        """Open a table; whether the line is a row that tells itself."""
         row, titled = table.expressions
         if table.always and (hit := row.match(text)):
             self._put(table, hit.groupdict(), {})
-            return
+            return True
         title = titled.search(text) if titled is not None else None
         said = title.groupdict() if title else {}
-        if table.row == "|":
-            said = {str(k): c for k, c in enumerate(_barred(text))}
         held = next((o for o in self.open if o[0].name == table.name), None)
         if held:
             held[1].update(said)
             held[2][0] = 0
         elif not table.always:
             self.open.append((table, said, [0]))
+        return False
 
     def _row(self, raw: bytes, number: int) -> bool:
         """Whether a line is a row of a table that is open."""
@@ -348,14 +370,7 @@ class _Reader:
         self.rank = None
         for held in list(self.open):
             table, said, quiet = held
-            if table.row == "|":
-                values = _barred(text)
-                if text.lstrip().startswith("|") and len(values) == len(said):
-                    self.read = number
-                    if not set("".join(values)) <= set("-: "):
-                        self._put(table, dict(zip(said.values(), values, strict=True)), {})
-                    return True
-            elif hit := table.expressions[0].match(text):
+            if hit := table.expressions[0].match(text):
                 self.read = number
                 self._put(table, hit.groupdict(), said)
                 quiet[0] = 0
@@ -366,20 +381,17 @@ class _Reader:
         return False
 
     def _put(self, table: Table, groups: dict[str, str], said: dict[str, str]) -> None:
-        log = self.log
         row: dict[str, Fact] = {}
         for name, unit, source in table.columns:
             for key, (value, si, printed) in cells(name, unit, said, groups.get(source)):
                 row[key] = self._fact(key, value, si=si, printed=printed, program=table.program)
         for key, word in said.items():
-            if not key.isdigit() and word and key not in row and key != "unit":
+            if word and key not in row and key != "unit":
                 row[key] = self._fact(key, word, si="", printed=word, program=table.program)
-        rows = log.tables.setdefault(table.name, [])
-        log.programs[table.program] = log.programs.get(table.program, 0) + 1
+        self.log.programs[table.program] = self.log.programs.get(table.program, 0) + 1
+        self._keep(table.name, row)
+
+    def _keep(self, table: str, row: dict[str, Fact]) -> None:
+        rows = self.log.tables.setdefault(table, [])
         if len(rows) < MOST_KEPT:
             rows.append(row)
-
-
-def _barred(text: str) -> list[str]:
-    """Cells of a row between bars."""
-    return [c.strip() for c in text.strip().strip("|").split("|")]

@@ -23,12 +23,8 @@ def cells(
     elif kind == "row":
         si, factor = UNITS[rest]
         for k, value in enumerate(text.split()[:64]):
-            yield f"{name}_{k}", (float(value) * factor, si, f"{value} {rest}")
-    elif kind == "size":
-        hit = re.match(r"([\d.]+)\s*(\w+)", text)
-        if hit and (hit[2] in UNITS or hit[2] in COUNTS):
-            si, factor = UNITS[hit[2]] if "iB" in hit[2] else ("", COUNTS.get(hit[2], 1.0))
-            yield name, (float(hit[1]) * factor, si, text)
+            if value[0].isdigit():  # of a card with itself: N/A
+                yield f"{name}_{k}", (float(value) * factor, si, f"{value} {rest}")
     elif hit := re.match(r"\s*([-+]?\d[\d.,]*)", text):
         word = said.get("unit", rest) if kind == "unit" else kind
         word = word if word in UNITS else rest

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
+from typing import Any
 
 _DUMPED = re.compile(r"^\W{0,40}([a-z][a-z0-9_]+) \.{2,}[ \t]?([^\n]*)$", re.MULTILINE)
 _VLLM = re.compile(r"non-default args: (\{[^\n]{1,20000}\})")
 _SGLANG = re.compile(r"server_args=ServerArgs\(([^\n]{1,40000})\)")
+_TRAINER = re.compile(r"\b(?:\w*TrainingArguments|(?:SFT|DPO|GRPO|ORPO)Config)\(([^()]{200,20000})")
+_DEEPSPEED = re.compile(r":print_user_config\]\s+json = (?=\{)|DeepSpeed config(?:uration)?: (?=\{)")
+_TORCHTITAN = re.compile(r"Running with (?:args|configs?): (?=\{)")
+_NAMED = re.compile(r'"_name_or_path": "([^"\n]{1,200})"|models--([\w.-]{1,60}?)--([\w.-]{1,90})/')
+_TOTAL = re.compile(r"Total train batch size [^=\n]{0,60}= (\d{1,9})")
 _PAIR = re.compile(r"(\w+)=('[^']*'|[^,()]+)")
+OF_TRAINER = (
+    "per_device_train_batch_size gradient_accumulation_steps gradient_checkpointing bf16 fp16 optim "
+    "max_seq_length max_length packing torch_compile use_liger_kernel"
+).split()
+MOST_OBJECT = 40_000
 LEAST = 8
 """Arguments that make a dump: a message may have a line of dots."""
 OF_SGLANG = (
@@ -36,6 +48,13 @@ def launch_of_log(text: str) -> str | None:
     pairs = dict(_DUMPED.findall(text))
     if len(pairs) >= LEAST:
         return _megatron({k: v.strip() for k, v in pairs.items()})
+    if table := _object(_TORCHTITAN, text):
+        return _toml(table)
+    deepspeed = _object(_DEEPSPEED, text)
+    if hit := _TRAINER.search(text):
+        return _trainer(dict(_PAIR.findall(hit[1])), deepspeed, text)
+    if deepspeed:
+        return json.dumps(deepspeed)
     if hit := _VLLM.search(text):
         try:
             given = ast.literal_eval(hit[1])
@@ -48,6 +67,45 @@ def launch_of_log(text: str) -> str | None:
         found = {k: v.strip(" '") for k, v in _PAIR.findall(hit[1]) if k in OF_SGLANG}
         return " ".join(["python -m sglang.launch_server", *_options(found)])
     return None
+
+
+def _object(start: re.Pattern[str], text: str) -> dict[str, Any]:
+    """Read the JSON object behind a mark, each line perhaps behind the prefix of a rank."""
+    if (hit := start.search(text)) is None:
+        return {}
+    body = text[hit.end() : hit.end() + MOST_OBJECT]
+    for plain in (body, re.sub(r"(?m)^(?:\[?\w[^\s{}\"]{0,40}[:\]] ?)+(?=\s|[{}\"])", "", body)):
+        try:
+            table = json.JSONDecoder().raw_decode(plain)[0]
+        except (ValueError, RecursionError):
+            continue
+        return table if isinstance(table, dict) else {}
+    return {}
+
+
+def _toml(table: dict[str, Any]) -> str:
+    lines = []
+    for section, values in table.items():
+        if isinstance(values, dict):
+            flat = {k: v for k, v in values.items() if isinstance(v, (str, int, float, bool))}
+            lines += [f"[{section}]", *(f"{k} = {json.dumps(v)}" for k, v in flat.items())]
+    return "\n".join(lines)
+
+
+def _trainer(given: dict[str, str], deepspeed: dict[str, Any], text: str) -> str:
+    """Command of a trainer: its arguments, the model and the ranks that other lines say."""
+    options = _options({k: given[k].strip().strip("'") for k in OF_TRAINER if k in given})
+    if name := _NAMED.search(text):
+        options += ["--model_name_or_path", shlex.quote(name[1] or f"{name[2]}/{name[3]}")]
+    each = [given.get(k, "1").strip() for k in OF_TRAINER[:2]]
+    total = _TOTAL.search(text)
+    ranks = int(total[1]) // max(1, int(each[0]) * int(each[1])) if total and all(
+        map(str.isdigit, each)) else 1  # fmt: skip
+    start = f"torchrun --nproc-per-node {max(1, ranks)} train.py"
+    if deepspeed:
+        options += ["--deepspeed", "ds_config.json"]
+        start = f"cat > ds_config.json <<'END'\n{json.dumps(deepspeed)}\nEND\n{start}"
+    return " ".join([start, *(re.sub(r"(?<=\w)-", "_", o) if o[:2] == "--" else o for o in options)])
 
 
 def _megatron(given: dict[str, str]) -> str:
