@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -108,23 +109,52 @@ def command(row: dict[str, str]) -> list[str]:
     return [*args, "--json"]
 
 
-def _number(text: str) -> float | None:
-    hit = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)(?:\s*-\s*(\d+(?:\.\d+)?))?", text)
-    if hit is None:
-        return None
-    return (float(hit[1]) + float(hit[2] or hit[1])) / 2
-
-
 def _size(row: dict[str, str]) -> float | None:
-    """Measured over after, where the same quantity is printed for both."""
-    before = dict(p.strip().split("=", 1) for p in row["symptom"].split(";") if "=" in p)
-    after = dict(p.strip().split("=", 1) for p in row["value_after_fix"].split(";") if "=" in p)
-    for name, text in after.items():
-        if name in before:
-            a, b = _number(before[name]), _number(text)
-            if a and b:
-                return max(a / b, b / a)
+    """Measured over after, where the same quantity is printed for both in the same unit."""
+    from gpuscale.answers.diagnose.figures import read_figures
+    from gpuscale.errors import GpuscaleError
+
+    try:
+        before = {f.name: f for f in read_figures([row["symptom"]], [])}
+        after = read_figures([row["value_after_fix"]], []) if row["value_after_fix"] else ()
+    except GpuscaleError:
+        return None
+    for figure in after:
+        was = before.get(figure.name)
+        if was is None or figure.name == "gpu_util" or re.search(r"above|below", was.text):
+            continue
+        if not math.isclose(figure.pace or 1.0, 1.0):  # `3.8x`
+            return max(figure.pace or 1.0, 1 / (figure.pace or 1.0))
+        value = was.value or (was.pace and was.expected and was.pace * was.expected)
+        if value and figure.value:
+            return max(value / figure.value, figure.value / value)
     return None
+
+
+COSTS = {"arithmetic": 0, "line": 1, "unit": 2, "run": 2}
+CHEAP = ("impossible|look up|check which|parameter count|arithmetic|STREAM", 0)
+READ = (
+    r"\blog\b|names|lspci|nvidia-smi|topo|NCCL_DEBUG|nproc|ps\b|version|counters|snapshot|timer|print"
+    "|py-spy|timeline|profiler|dump|GPU memory|time of",
+    1,
+)
+"""Words of `how_found` -> what it cost: 0 arithmetic, 1 a line of a log or a look, 2 a run."""
+
+
+def _test_right(row: dict[str, str], test: Any) -> bool:
+    """Whether a named test is that of `how_found`, or as cheap and tells the same.
+
+    Rubric: it tells the confirmed cause from the others (the test is that cause's own) and costs
+    no more than what was done (arithmetic < a line < a run or a unit benchmark); or it is the same
+    by its words: two that the two texts share.
+    """
+    if test is None:
+        return False
+    how = row["how_found"]
+    cost = next((c for words, c in (CHEAP, READ) if re.search(words, how)), 2)
+    same = test.outcomes[0].cause == row["confirmed_cause"] and COSTS[test.cost] <= cost
+    words = [set(re.findall(r"[a-z_][a-z_-]{3,}", t.lower())) for t in (how, test.test)]
+    return same or len(words[0] & words[1]) > 1
 
 
 def judge_runs(path: Path, show: bool) -> None:
@@ -161,6 +191,12 @@ def judge_runs(path: Path, show: bool) -> None:
                 counts[f"{group} verdict"] += d.verdict == row["verdict"]
                 counts[f"{group} first"] += names[:1] == [wanted]
                 counts[f"{group} three"] += wanted in names[:3]
+            if row["how_found"]:
+                counts[f"{weak} tests"] += 1
+                right = _test_right(row, d.next_test)
+                counts[f"{weak} test right"] += right
+                if show and not right:
+                    print(f"     test {d.next_test and d.next_test.test} / {row['how_found']}")
             if row["verdict"] == "normal":
                 counts["normal rows"] += 1
                 counts["normal called a fault"] += d.verdict == "fault"
@@ -183,6 +219,9 @@ def judge_runs(path: Path, show: bool) -> None:
         print(f"{group}: {', '.join(parts)}")
     print(f"normal called a fault: {counts['normal called a fault']} of {counts['normal rows']}")
     print(f"size within 1.5: {counts['size right']} of {counts['size rows']}")
+    for group in ("full", "weak"):
+        right, n = counts[f"{group} test right"], counts[f"{group} tests"]
+        print(f"test as cheap as what was done, {group}: {right} of {n}")
 
 
 def main() -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Question, text, texts, whole
-from gpuscale.answers.diagnose.records import RL_METHODS
 from gpuscale.answers.layout_options import Pins
+from gpuscale.core.rl.step import ALL_METHODS
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 KINDS = ("pretrain", "finetune", "rl", "serving", "network")
-METHODS = (*"sft full lora dora qlora dpo orpo kto simpo".split(), *RL_METHODS)
+METHODS = (*"sft full lora dora qlora kto".split(), *ALL_METHODS)
 
 
 @dataclass

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from gpuscale.answers.diagnose.figures import Figure, quantity_name, read_figures
-from gpuscale.answers.diagnose.records import RL_METHODS
 from gpuscale.core.diagnosis.facts import Log
+from gpuscale.core.rl.step import ROLLED_OUT
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.causes import load_table, told
 
@@ -271,7 +271,7 @@ def _kind(
     if asked.kind:
         return asked.kind
     if asked.method:
-        return "rl" if asked.method.lower() in RL_METHODS else "finetune"
+        return "rl" if asked.method.lower() in ROLLED_OUT else "finetune"
     names = {f.name for f in figures}
     words = f"{software} {' '.join(asked.settings)}"
     kinds = {load_patterns().kinds.get(p, "") for log in logs for p in log.programs}

@@ -21,6 +21,7 @@ from gpuscale.answers.diagnose.records import (
     Test,
 )
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
+from gpuscale.core.verdict import Z80
 from gpuscale.io.causes import first_of, load_causes, load_table
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _ratio(case: Case, model: Predicted | None, asked: bool) -> tuple[float | No
     if figure is not None and figure.ratio is not None and figure.ratio > 0 and asked:
         parts.append((math.log(figure.ratio), ASKER_SPREAD))
     if model is not None and model.ratio > 0:
-        wide = math.log(model.high / model.low) / 2 / 1.2816
+        wide = math.log(model.high / model.low) / 2 / Z80
         parts.append((math.log(model.ratio), max(0.1, wide)))
     if not parts:
         return None, NO_FIGURE
@@ -183,7 +184,7 @@ def _next_test(judged: list[Judged]) -> Test | None:
         entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
         return max(entropy, 0.3 * p) * (0.5 + p) / (COSTS[j.cause.cost] + 0.8)
 
-    faults = [j for j in likely if j.cause.verdict != "normal"] or likely
+    faults = [j for j in likely if j.cause.verdict != "normal" or j is likely[0]] or likely
     best = max(faults, key=worth)
     p = min(max(best.probability, 1e-6), 1 - 1e-6)
     entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)

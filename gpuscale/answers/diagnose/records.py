@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from gpuscale.core.diagnosis.facts import Fact
 
-RL_METHODS = ("ppo", "grpo", "rloo", "dapo", "gspo", "reinforce++")
-
 
 @dataclass(frozen=True, slots=True)
 class SeriesRead:

@@ -9,9 +9,9 @@ from gpuscale.answers import options
 from gpuscale.answers.ask import RL as RL_TASKS
 from gpuscale.answers.ask import TRAIN, TUNE, Asked, amount, flag, text, whole
 from gpuscale.answers.job_options import KernelOptions
+from gpuscale.core.rl.step import ALL_METHODS as RL
 
 METHODS = ("full", "lora", "dora", "qlora")
-RL = ("dpo", "ppo", "grpo", "rloo", "orpo", "simpo", "dapo", "gspo", "dr-grpo", "reinforce++")
 DEFAULT_RANK = 16
 DEFAULT_SEQ_LEN = 4096
 ROLLS, PPO = ("rl", "ppo"), ("ppo",)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.rl.estimate import RlJob
+from gpuscale.core.rl.step import RELATIVES
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software
 
@@ -15,16 +16,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.finetune.wanted import Wanted
     from gpuscale.core.rl.step import RlCosts
-
-RELATIVES = {
-    "orpo": ("dpo", False),
-    "simpo": ("dpo", False),
-    "dapo": ("grpo", False),
-    "gspo": ("grpo", False),
-    "dr-grpo": ("grpo", False),
-    "reinforce++": ("rloo", True),
-}
-"""Methods that are another one to a planner -> (that method, whether it has a KL term)."""
 
 GROUPS = {"grpo": 8, "rloo": 4, "ppo": 1, "dpo": 1}
 """Responses to a prompt where none are given: usual settings (TRL, verl)."""

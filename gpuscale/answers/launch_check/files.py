@@ -74,7 +74,9 @@ def given_files(names: Sequence[str], where: Allowed) -> dict[str, str]:
                     f"{name}: is a link out of its checkout",
                     "give the file itself, or --include DIR",
                 )
-    files = {shown_name(name): _log(name) or read_text(name, _most(name)) for name in names}
+    files = {
+        shown_name(name): command_of_log(name) or read_text(name, _most(name)) for name in names
+    }
     waiting = list(files)
     while waiting:
         name = waiting.pop(0)
@@ -88,7 +90,7 @@ def given_files(names: Sequence[str], where: Allowed) -> dict[str, str]:
     return files
 
 
-def _log(name: str) -> str | None:
+def command_of_log(name: str) -> str | None:
     """Return the command that the head of a log says; None for what is no log."""
     if not name.endswith((".log", ".out", ".err", ".txt")) or not os.path.isfile(name):
         return None

@@ -16,11 +16,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpuscale.core.verdict import Z80
+
 Features = Mapping[str, str | float]
 """What is known: a text, or a number in SI units."""
-
-Z80 = 1.2816
-"""Half width of the central 80 % of a normal distribution, in standard deviations."""
 
 SIZE_TAIL = 0.25
 """Extra spread of ln(size): a range from physics is not exact."""
@@ -177,6 +176,8 @@ def _size_weight(size: tuple[float, float], ratio: float | None, spread: float) 
 def explained(cause: Cause, ratio: float | None, spread: float, model: float | None) -> float:
     """Factor that a cause is thought to explain: its range, the model and what is missing, weighed.
 
+    Without a counterfactual of its own no cause explains more than what is missing.
+
     `ratio`: measured over expected, None where no figure is expected. `spread`: of ln(ratio).
     `model`: what the counterfactual says, None without one.
     """
@@ -187,7 +188,8 @@ def explained(cause: Cause, ratio: float | None, spread: float, model: float | N
     if ratio is not None:
         parts.append((math.log(min(max(ratio, 1.0), MOST_RATIO)), max(ASKED_SPREAD, spread)))
     total = sum(1 / s**2 for _, s in parts)
-    return math.exp(sum(m / s**2 for m, s in parts) / total)
+    size = math.exp(sum(m / s**2 for m, s in parts) / total)
+    return size if model is not None or ratio is None else min(size, max(1.0, ratio))
 
 
 def judge(

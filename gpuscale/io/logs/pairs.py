@@ -17,9 +17,7 @@ _KEYED = re.compile(
     r"([A-Za-z][\w ./()%\[\]-]{0,48}?)['\"]?(?:\s?(?:[:=]{1,2}|│)\s?|(?<=\w)>)['\"\[(]?"
     rf"{NUMBER}\)?{_SPREAD}\s?{_UNIT}?"
 )
-_SPACED = re.compile(
-    rf"(?<![\w/.])([A-Za-z][\w/]*(?:\([\w/]{{1,9}}\))?)(?: \.{{2,}})? {NUMBER}"
-)
+_SPACED = re.compile(rf"(?<![\w/.])([A-Za-z][\w/]*(?:\([\w/]{{1,9}}\))?)(?: \.{{2,}})? {NUMBER}")
 _LISTED = re.compile(
     r"([A-Za-z][\w ()-]{0,40})\(([\w.]+(?:, ?[\w.]+)+)\)\s?[:=]\s?\[?"
     r"(\d[\d.]*[a-z]*(?:, ?\d[\d.]*[a-z]*)+)"
@@ -188,7 +186,9 @@ def _keyed(
         for label, value in zip(labels, values, strict=False):
             number, word = re.findall(r"^([\d.]*\d)([a-z]*)", value)[0]
             key = f"{hit[1]}_{'p' * label.isdigit()}{label}"
-            if number.count(".") < 2 and (pair := named(key, number, word, same, of_key(hit[1])[1])):
+            if number.count(".") < 2 and (
+                pair := named(key, number, word, same, of_key(hit[1])[1])
+            ):
                 yield pair
         taken.append(hit.span(3))
     for hit in _KEYED.finditer(text):

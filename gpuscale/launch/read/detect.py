@@ -159,8 +159,8 @@ def _json(name: str, text: str) -> Found:
         raise GpuscaleError(f"{name}: not JSON: {str(error)[:120]}") from None
     if not isinstance(table, dict):
         raise GpuscaleError(f"{name}: a JSON object is expected")
-    deepspeed = {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu"}
-    if deepspeed & set(table) or isinstance(table.get("bf16"), dict) or "deepspeed" in name or "ds_" in name:
+    keys = {"zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu"} & set(table)
+    if keys or isinstance(table.get("bf16"), dict) or "deepspeed" in name or "ds_" in name:
         return trainer.read_deepspeed(table)
     if {"model_name_or_path", "per_device_train_batch_size"} <= set(table):
         return trainer.read_arguments(table, "trainer", "hf-trainer")

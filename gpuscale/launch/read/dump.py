@@ -12,14 +12,16 @@ _DUMPED = re.compile(r"^\W{0,40}([a-z][a-z0-9_]+) \.{2,}[ \t]?([^\n]*)$", re.MUL
 _VLLM = re.compile(r"non-default args: (\{[^\n]{1,20000}\})")
 _SGLANG = re.compile(r"server_args=ServerArgs\(([^\n]{1,40000})\)")
 _TRAINER = re.compile(r"\b(?:\w*TrainingArguments|(?:SFT|DPO|GRPO|ORPO)Config)\(([^()]{200,20000})")
-_DEEPSPEED = re.compile(r":print_user_config\]\s+json = (?=\{)|DeepSpeed config(?:uration)?: (?=\{)")
+_DEEPSPEED = re.compile(
+    r":print_user_config\]\s+json = (?=\{)|DeepSpeed config(?:uration)?: (?=\{)"
+)
 _TORCHTITAN = re.compile(r"Running with (?:args|configs?): (?=\{)")
 _NAMED = re.compile(r'"_name_or_path": "([^"\n]{1,200})"|models--([\w.-]{1,60}?)--([\w.-]{1,90})/')
 _TOTAL = re.compile(r"Total train batch size [^=\n]{0,60}= (\d{1,9})")
 _PAIR = re.compile(r"(\w+)=('[^']*'|[^,()]+)")
 OF_TRAINER = (
-    "per_device_train_batch_size gradient_accumulation_steps gradient_checkpointing bf16 fp16 optim "
-    "max_seq_length max_length packing torch_compile use_liger_kernel"
+    "per_device_train_batch_size gradient_accumulation_steps gradient_checkpointing bf16 fp16 "
+    "optim max_seq_length max_length packing torch_compile use_liger_kernel"
 ).split()
 MOST_OBJECT = 40_000
 LEAST = 8
@@ -105,7 +107,9 @@ def _trainer(given: dict[str, str], deepspeed: dict[str, Any], text: str) -> str
     if deepspeed:
         options += ["--deepspeed", "ds_config.json"]
         start = f"cat > ds_config.json <<'END'\n{json.dumps(deepspeed)}\nEND\n{start}"
-    return " ".join([start, *(re.sub(r"(?<=\w)-", "_", o) if o[:2] == "--" else o for o in options)])
+    return " ".join(
+        [start, *(re.sub(r"(?<=\w)-", "_", o) if o[:2] == "--" else o for o in options)]
+    )
 
 
 def _megatron(given: dict[str, str]) -> str:

@@ -6,6 +6,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.rl.step import ALL_METHODS as METHODS
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
 from gpuscale.launch.dialects.rows import put
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 _WORDS = launch_table("words")["rl"]
 ESTIMATORS: dict[str, str] = _WORDS["estimators"]
-
-METHODS = ("ppo", "grpo", "rloo", "reinforce++", "dr-grpo", "dapo", "gspo", "dpo", "orpo", "simpo")
 
 
 def is_openrlhf(words: Sequence[str]) -> bool:
