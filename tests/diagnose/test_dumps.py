@@ -1,4 +1,4 @@
-"""Arguments that frameworks print resolved: read as a launch file, and what a run is held against."""
+"""Arguments that frameworks print resolved: a launch file, and what a run is held against."""
 
 import json
 
@@ -24,7 +24,7 @@ STEPS = "".join(
     f"[rank0]:[titan] - INFO - step: {k}  loss: 8.1  memory: 45.2GiB(47.6%)  tps: {4500 + k}\n"
     for k in range(1, 30)
 )
-DEEPSPEED = """[2026-01-01 14:53:01,363] [INFO] [config.py:1003:print]   world_size ................... 4
+DEEPSPEED = """[2026-01-01 14:53:01,363] [INFO] [config.py:103:print]   world_size .... 4
 [2026-01-01 14:53:01,364] [INFO] [config.py:989:print_user_config]   json = {
     "train_micro_batch_size_per_gpu": 2,
     "gradient_accumulation_steps": 4,
@@ -60,8 +60,12 @@ weight_decay=0.0,
         (TITAN + STEPS, "llama3.1-8b", {"recompute": "full", "seq_len": 8192}),
         (DEEPSPEED, "", {"zero_stage": 3, "micro_batch_size": 2, "accumulation": 4}),
         ("gpu-7: " + DEEPSPEED.replace("\n", "\ngpu-7: "), "", {"zero_stage": 3}),
-        (TRAINER, "llama2-13b", {"micro_batch_size": 2, "n_gpus": 4, "zero_stage": None}),
-        (TRAINER + DEEPSPEED, "llama2-13b", {"zero_stage": 3, "n_gpus": 4, "recompute": "full"}),
+        (TRAINER, "llama2-13b", {"micro_batch_size": 2, "gpus_per_node": 4, "zero_stage": None}),
+        (
+            TRAINER + DEEPSPEED,
+            "llama2-13b",
+            {"zero_stage": 3, "gpus_per_node": 4, "recompute": "full"},
+        ),
     ],
 )
 def test_a_dump_is_a_launch_file(tmp_path, text, model, said):
