@@ -9,9 +9,10 @@ from gpuscale.answers import options
 from gpuscale.answers.ask import RL as RL_TASKS
 from gpuscale.answers.ask import TRAIN, TUNE, Asked, amount, flag, text, whole
 from gpuscale.answers.job_options import KernelOptions
-from gpuscale.core.rl.step import ALL_METHODS as RL
+from gpuscale.core.rl.step import ALL_METHODS
 
 METHODS = ("full", "lora", "dora", "qlora")
+RL = ALL_METHODS
 DEFAULT_RANK = 16
 DEFAULT_SEQ_LEN = 4096
 ROLLS, PPO = ("rl", "ppo"), ("ppo",)
