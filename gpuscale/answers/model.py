@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuscale.core.model.params import ModelParams
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Document, Facts, Table
+    from gpuscale.render.document import Document, Facts, Point, Table
     from gpuscale.specs.model import AnyFfn, ModelSpec
 
 
@@ -157,17 +157,48 @@ def _counted(
     )
     table = _layer_table(groups)
     title = f"{spec.title or spec.name}: {spec.n_layers} layers, hidden size {spec.hidden_size:,}"
-    blocks = [Text(title), table, _parameters(result), _work(result, tokens), *_remarks(spec)]
-    blocks += changed(loaded)
-    return Document(
+    return Document.layered(
         "model",
         inputs,
         result,
-        blocks,
+        _summary(result, f"{title}.", tokens),
+        {
+            "layers": [Text(title), table],
+            "parameters": [_parameters(result)],
+            "work": [_work(result, tokens)],
+            "sources": [*_remarks(spec), *changed(loaded)],
+        },
         warnings=loaded.warnings,
         terms=_terms(spec, params, flops, result, element),
         csv_table=table,
     )
+
+
+def _summary(r: ModelAnswer, said: str, tokens: int) -> list[Point]:
+    """Parameters, layers, work of a token, cache, weights, and what to ask next."""
+    from gpuscale.core.quantity import format_count, format_si
+    from gpuscale.core.words import gb
+    from gpuscale.render.document import Point
+
+    active = f"{format_count(r.active_params)} met by one token"
+    total = "; ".join(filter(None, (active, _against(r.params, r.published_params))))
+    train = f"forward and backward, sequences of {tokens:,}; "
+    train += f"{r.training_flop_per_token / r.six_p_flop_per_token:.3f} times the rule 6P"
+    cache = f"a token; {gb(r.kv_cache_bytes)} a sequence of {tokens:,}"
+    weights = r.params * (r.weight_bits or 16) / 8
+    bits = f"at {r.weight_bits:g} bit, as published" if r.weight_bits else "in bf16"
+    return [
+        Point("verdict", said),
+        Point("parameters", format_count(r.params), total),
+        *(
+            Point("layers", f"{g.n_layers} x", f"{g.mixer}; {g.ffn}; {format_count(g.params)}")
+            for g in r.groups
+        ),
+        Point("training", format_si(r.training_flop_per_token, "flop"), f"a token: {train}"),
+        Point("KV cache", format_si(r.kv_bytes_per_token, "bytes"), cache),
+        Point("weights", gb(weights), bits),
+        Point("next", f"gpuscale memory {r.name} --gpu h100", "whether it fits"),
+    ]
 
 
 def _groups(spec: ModelSpec, params: ModelParams) -> tuple[Group, ...]:

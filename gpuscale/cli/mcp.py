@@ -181,7 +181,7 @@ def _figures(document: Document, address: str) -> dict[str, Any]:
 
     record = plain(document.result)
     numbers = record if isinstance(record, dict) else {}
-    points = [p for p in points_of(document) if document.summary]
+    points = [p for p in points_of(document) if document.details]
     return {
         "ok": not document.answered_no,
         "summary": [" ".join(filter(None, (p.key, p.value, p.note))) for p in points[:1]],

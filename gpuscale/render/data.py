@@ -113,7 +113,7 @@ def to_markdown(document: Document, explain: bool = False) -> str:
     """Write the document as Markdown: the same blocks as in the terminal."""
     parts: list[str] = []
     own = any(isinstance(block, Summary) for block in document.blocks)
-    head = [summary_of(document)] if document.summary and not own else []
+    head = [summary_of(document)] if document.details and not own else []
     for block in (*head, *document.blocks):
         if isinstance(block, Text):
             parts.append(markdown(block.text))

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpuscale.core.quantity import dimension_of, format_si
 from gpuscale.core.records import Term
+
+
+def in_unit(key: str, value: Any) -> str:
+    """Text of a value, in the unit that its key names.
+
+    >>> in_unit("time_s", 0.5), in_unit("n_links", 2048), in_unit("lost_frac", 0.25)
+    ('500.0 ms', '2,048', '25 %')
+    """
+    if isinstance(value, (str, bool)):
+        return str(value)
+    dim = dimension_of(key.removesuffix("_per_gpu").removesuffix("_per_node"))
+    if dim == "frac":
+        return f"{100 * value:.3g} %"
+    if dim and dim not in ("count", "tokens"):
+        return format_si(value, dim)
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +47,25 @@ class Table:
     title: str = ""
 
     @classmethod
-    def of(cls, columns: Sequence[Column], records: Iterable[Any], title: str = "") -> Table:
-        """Table of records: a column shows the field that its key names."""
-        return cls(columns, [[getattr(r, c.key) for c in columns] for r in records], title)
+    def of(
+        cls,
+        columns: Sequence[Column] | Mapping[str, Any],  # key -> header, or Column
+        records: Iterable[Any],
+        title: str = "",
+    ) -> Table:
+        """Table of records or mappings: a column shows the field that its key names.
+
+        Of a key with its header alone, the values are shown in the unit that the key names.
+        """
+        keys = list(columns) if isinstance(columns, Mapping) else [c.key for c in columns]
+        rows = [[r[k] if isinstance(r, Mapping) else getattr(r, k) for k in keys] for r in records]
+        if isinstance(columns, Mapping):
+            words = [any(isinstance(row[i], str) for row in rows) for i in range(len(keys))]
+            columns = [
+                Column(k, head, partial(in_unit, k), not left) if isinstance(head, str) else head
+                for (k, head), left in zip(columns.items(), words, strict=True)
+            ]
+        return cls(columns, rows, title)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +160,10 @@ class Document:
         details: Mapping[str, Sequence[Block]],
         **more: Any,
     ) -> Document:
-        """Make an answer of a summary and named details; empty ones are left out."""
+        """Make an answer of a summary and named details; empty ones are left out.
+
+        An empty summary is the first text and the first figures of the details.
+        """
         kept = {name: blocks for name, blocks in details.items() if blocks}
         whole = [block for blocks in kept.values() for block in blocks]
         return cls(command, inputs, result, whole, summary=summary, details=kept, **more)

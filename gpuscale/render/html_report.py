@@ -121,7 +121,7 @@ def _sections(document: Document) -> list[Section]:
     """Figures first, then pictures, then the tables."""
     blocks = _lead(document)[1]
     top = [block for block in blocks[:1] if isinstance(block, (Facts, Text))]
-    found = list(sections([summary_of(document)] if document.summary else []))
+    found = list(sections([summary_of(document)] if document.details else []))
     found += sections(top)
     if drawn := pictures(document, bars=False):
         figures = "".join(f"<figure>{to_svg(c, standalone=False)}</figure>" for c in drawn)

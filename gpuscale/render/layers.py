@@ -49,9 +49,11 @@ def summary_of(document: Document) -> Summary:
 def layer(document: Document, show: Sequence[str]) -> Document:
     """Answer with the layers that are asked for: none named, the summary; `all`, every block.
 
-    Raises GpuscaleError for a detail that the answer does not have.
+    An answer of a sentence and a table is its own summary. Raises GpuscaleError for a detail that
+    the answer does not have.
     """
-    if "all" in show or (not show and not document.summary):
+    short = not document.details or len(points_of(document)) < 2
+    if "all" in show or (not show and short):
         return document
     if not show or tuple(show) == ("summary",):
         return replace(document, blocks=[summary_of(document)])

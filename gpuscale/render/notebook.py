@@ -71,7 +71,7 @@ def to_html(document: Document) -> str:
     '<div class="gpuscale"><p>&lt;b&gt;</p></div>'
     """
     parts = [_block(block) for block in document.blocks]
-    if document.summary:
+    if document.details:
         drawn = [f"<div>{to_svg(chart)}</div>" for chart in pictures(document)[:1]]
         whole = f"<details><summary>all of it</summary>{''.join(parts)}</details>"
         parts = [_block(summary_of(document)), *drawn, whole]

@@ -20,6 +20,13 @@ JOBS = {
     "serve": ["serve", "llama3-8b", "--gpu", "h100", "--rate", "2/s"],
     "checkpoint": ["checkpoint", "llama3-8b", "--time", "5d"],
     "check": ["launch-check", "docs/examples/train.sh"],
+    "timeline": ["timeline", "llama3-8b", "--gpus", "16", "--pp", "2", "--global-batch", "64"],
+    "network": ["network", "h100-superpod"],
+    "board": ["roofline", "llama3-70b", "--gpus", "512"],
+    "chip": ["roofline", "chip", "h100"],
+    "model": ["model", "deepseek-v3"],
+    "collective": ["collective", "all-reduce", "h100", "1GB", "--gpus", "64"],
+    "validate": ["validate", "--runs", "docs/examples/my_runs.csv"],
 }
 
 

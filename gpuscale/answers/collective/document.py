@@ -146,30 +146,31 @@ def document(
     expected = told and told.answer
     spec, hop_s = loaded.cluster, used.hop_latency_s
     op, n = found.op, found.n_gpus
-    kind = "" if op != "all-reduce" else f"  {used.algorithm}"
-    title = f"{op}{kind}  {_size(found.array_bytes)}  {spec.name}, {n:,} GPU{'s' * (n > 1)}"
+    kind = "" if op != "all-reduce" else f" ({used.algorithm})"
+    title = f"{op}{kind} of {_size(found.array_bytes)} on {n:,} GPU{'s' * (n > 1)} of {spec.name}"
     if used.inner > 1:
         title += f", array sharded {used.inner} ways on an inner axis"
-    blocks: list[Block] = [
-        Text(f"{title}\nbytes counted: {COUNTED[op]}"),
-        _answer(found, expected, ring_s, ring_bytes_per_s, hop_s=hop_s),
-    ]
-    if found.levels:
-        blocks.append(_level_table(found))
     extra = None
+    details: dict[str, list[Block]] = {
+        "figures": [
+            Text(f"{title}: {time(expected.time_s if expected else found.time_s)}."),
+            _figures(found, expected, ring_s, ring_bytes_per_s, hop_s=hop_s),
+            *changed(loaded),
+        ],
+        "levels": [_level_table(found)] if found.levels else [],
+    }
     if switch_bytes:
         facts, extra = _switch_traffic(found, spec, used.algorithm)
-        blocks.append(Facts(facts, "Bytes through the switches"))
-    blocks += changed(loaded)
-    table = _table([found], [expected])
-    return Document(
+        details["switches"] = [Facts(facts, "Bytes through the switches")]
+    return Document.layered(
         "collective",
         asdict(used) | {"array_bytes": found.array_bytes},
         _with(found, expected, ring_s, extra),
-        blocks,
-        warnings,
+        (),
+        details,
+        warnings=warnings,
         terms=_terms(found, told, hop_s),
-        csv_table=table,
+        csv_table=_table([found], [expected]),
     )
 
 
@@ -179,69 +180,56 @@ RING_SHOWN = 1.05
 """Times the bandwidth of a ring from which, by another algorithm, the ring is told of."""
 
 
-def _answer(
+def _figures(
     found: CollectiveTime,
-    expected: Expected | None,
+    e: Expected | None,
     ring_s: float | None,
     ring_bytes_per_s: float | None,
     *,
     hop_s: float,
-) -> Table:
-    """Time and bandwidths, the expected ones in a column of their own."""
+) -> Facts:
+    """Time and bandwidths: expected where that is known, and by the roofline."""
     single = found.n_ranks == 1
     over = 100 * (found.approximate_s / found.bandwidth_s - 1) if found.bandwidth_s else 0.0
     steps = f"{found.steps} step{'s' * (found.steps != 1)}"
     latency = f"{steps} of {time(hop_s)}" if hop_s else f"{steps}; --hop-latency gives each a time"
-    e = expected
-    where = "one GPU: nothing to do" if single else f"bound by level {found.binding_level}"
-    rows: list[list[str | None]] = [
-        ["time", time(found.time_s), time(e.time_s) if e else None, where]
-    ]
+    where = "one GPU: nothing to do" if single else f"ideal, bound by level {found.binding_level}"
+    rows: list[tuple[str, str, str]] = []
     if e:
         chosen = "as the library chooses" if e.algorithm == "auto" else e.algorithm
-        interval = f"{time(e.low_s)} to {time(e.high_s)}"
-        rows.append(["80 % interval", None, interval, f"from validation; {chosen}"])
+        note = f"expected (80 %: {time(e.low_s)} to {time(e.high_s)}), {chosen}"
+        rows.append(("time", time(e.time_s), note))
+    rows.append(("roofline", time(found.time_s), where))
     if ring_s is not None:
-        where = "ideal without reduction in the switches: --algorithm ring"
-        rows.append(["ring", time(ring_s), None, where])
-    rows += [
-        ["rounded", time(found.approximate_s), None, f"the documents' form, {over:+.1f} %"],
-        ["latency", time(found.latency_s), None, latency],
-        [
-            "algbw",
-            rate(found.algbw_bytes_per_s),
-            rate(e.algbw_bytes_per_s) if e else None,
-            "size / time, as nccl-tests",
-        ],
-        [
-            "busbw",
-            rate(found.busbw_bytes_per_s),
-            rate(e.busbw_bytes_per_s) if e else None,
-            "as nccl-tests",
-        ],
-    ]
+        note = "ideal without reduction in the switches: --algorithm ring"
+        rows.append(("ring", time(ring_s), note))
+    for name, said in (("busbw", "as nccl-tests"), ("algbw", "size / time, as nccl-tests")):
+        ideal = rate(getattr(found, f"{name}_bytes_per_s"))
+        got = rate(getattr(e, f"{name}_bytes_per_s")) if e else ideal
+        rows.append((name, got, f"{said}; roofline {ideal}" if e else said))
     if e and ring_bytes_per_s and RING_SHOWN * ring_bytes_per_s < e.busbw_bytes_per_s:
-        told = "busbw with NCCL_ALGO=Ring: what the NICs carry"
-        rows.append(["as a ring", None, rate(ring_bytes_per_s), told])
-    columns = [Column("what", "", right=False), Column("roofline", "roofline")]
-    if e:
-        columns.append(Column("expected", "expected"))
-    else:
-        rows = [[a, b, d] for a, b, _, d in rows]
-    columns.append(Column("remark", "", right=False))
-    return Table(columns, rows)
+        note = "busbw with NCCL_ALGO=Ring: what the NICs carry"
+        rows.append(("as a ring", rate(ring_bytes_per_s), note))
+    return Facts(
+        [
+            *rows,
+            ("rounded", time(found.approximate_s), f"the documents' form, {over:+.1f} %"),
+            ("latency", time(found.latency_s), latency),
+            ("counted", _size(found.array_bytes), COUNTED[found.op]),
+        ]
+    )
 
 
 def _level_table(found: CollectiveTime) -> Table:
-    columns = [
-        Column("name", "level", right=False),
-        Column("n_children", "children", lambda v: f"{v:,}"),
-        Column("gpus_below", "GPUs below", lambda v: f"{v:,}"),
-        Column("bytes_per_s_per_gpu", "link per GPU", rate),
-        Column("bandwidth_bytes_per_s", "array bandwidth", rate),
-        Column("algorithm", "algorithm", right=False),
-        Column("time_s", "time", time),
-    ]
+    columns = {
+        "name": "level",
+        "n_children": "children",
+        "gpus_below": "GPUs below",
+        "bytes_per_s_per_gpu": "link per GPU",
+        "bandwidth_bytes_per_s": "array bandwidth",
+        "algorithm": "algorithm",
+        "time_s": "time",
+    }
     return Table.of(columns, found.levels, "Levels")
 
 
@@ -280,26 +268,24 @@ def _size(value: float) -> str:
 
 
 def _table(rows: list[CollectiveTime], expected: list[Expected | None]) -> Table:
-    columns = [
-        Column("array_bytes", "bytes", _size),
-        Column("nccl_size_bytes", "nccl-tests size", _size),
-        Column("time_s", "time", time),
-        Column("latency_s", "latency", time),
-        Column("bandwidth_s", "bandwidth", time),
-        Column("approximate_s", "rounded", time),
-        Column("algbw_bytes_per_s", "algbw", rate),
-        Column("busbw_bytes_per_s", "busbw", rate),
-        Column("binding_level", "bound by", right=False),
-    ]
-    values = [[getattr(r, c.key) for c in columns] for r in rows]
+    columns: dict[str, str | Column] = {
+        "array_bytes": Column("array_bytes", "bytes", _size),
+        "nccl_size_bytes": Column("nccl_size_bytes", "nccl-tests size", _size),
+        "time_s": "time",
+        "latency_s": "latency",
+        "bandwidth_s": "bandwidth",
+        "approximate_s": "rounded",
+        "algbw_bytes_per_s": "algbw",
+        "busbw_bytes_per_s": "busbw",
+        "binding_level": "bound by",
+    }
+    values = [{k: getattr(r, k) for k in columns} for r in rows]
     if any(expected):
-        columns += [
-            Column("expected_s", "expected", time),
-            Column("expected_busbw_bytes_per_s", "expected busbw", rate),
-        ]
+        columns |= {"expected_s": "expected", "expected_busbw_bytes_per_s": "expected busbw"}
         for value, e in zip(values, expected, strict=True):
-            value += [e.time_s, e.busbw_bytes_per_s] if e else [None, None]
-    return Table(columns, values)
+            value["expected_s"] = e and e.time_s
+            value["expected_busbw_bytes_per_s"] = e and e.busbw_bytes_per_s
+    return Table.of(columns, values)
 
 
 def sweep_document(
@@ -312,7 +298,7 @@ def sweep_document(
     """Table over sizes."""
     op, expected = rows[0].op, [t and t.answer for t in told]
     title = (
-        f"{op}  {loaded.cluster.name}, {rows[0].n_gpus:,} GPUs; roofline (ideal)"
+        f"{op} on {rows[0].n_gpus:,} GPUs of {loaded.cluster.name}; roofline (ideal)"
         + (", and expected apart" if any(expected) else "")
         + f"\nbytes counted: {COUNTED[op]}"
     )

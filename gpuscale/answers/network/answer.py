@@ -189,13 +189,15 @@ def _document(
     plan: Plan | None,
     terms: tuple[Term, ...],
 ) -> Document:
-    title = f"{spec.name}  {answer.n_gpus} GPUs in {answer.n_nodes} nodes  "
-    if asked.hosts:
-        title = f"{answer.n_gpus} hosts of one port each  "
-    title += f"{spec.fabric or 'no network named'}  catalogue {asked.catalogue}"
-    return Document(
-        command="network",
-        inputs={
+    n = answer.n_gpus
+    what = f"{n:,} hosts of one port each" if asked.hosts else f"{n:,} GPUs of {spec.name}"
+    title = f"{what} in {answer.n_nodes:,} nodes" if not asked.hosts else what
+    title += f", {spec.fabric or 'no network named'}, {asked.catalogue} figures."
+    details = shown.details(answer, spec, switch, plan)
+    details["figures"] = [Text(title), *changed(loaded), *details["figures"]]
+    return Document.layered(
+        "network",
+        {
             "cluster": spec.name,
             "n_gpus": answer.n_gpus,
             "switch": switch.name if switch else None,
@@ -205,8 +207,9 @@ def _document(
             "catalogue": asked.catalogue,
             "changes": list(loaded.changes),
         },
-        result=answer,
-        blocks=[Text(title), *changed(loaded), *shown.blocks(answer, spec, switch, plan)],
+        answer,
+        (),
+        details,
         warnings=[*loaded.warnings, *shown.warnings(answer, spec, switch, plan)],
         terms=terms,
         csv_table=shown.cable_table(answer.cables) if asked.cables else None,

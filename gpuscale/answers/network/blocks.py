@@ -21,114 +21,118 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.run import SwitchSpec
 
+Row = tuple[str, str, str]
+
 
 def rate(value: Any) -> str:
     """Bandwidth with its unit."""
     return format_si(value, "bytes_per_s")
 
 
-def count(value: Any) -> str:
-    """Whole number with thousands apart."""
-    return f"{value:,}"
-
-
-def blocks(
+def details(
     r: NetworkAnswer, spec: ClusterSpec, switch: SwitchSpec | None, plan: Plan | None
-) -> list[Block]:
-    """Levels, design, links, bill, losses."""
-    found: list[Block] = []
-    if r.levels:
-        found.append(level_table(r, spec))
-    found.append(_facts(r, spec, switch, plan))
-    if r.design is None:
+) -> dict[str, list[Block]]:
+    """Figures, levels, tiers, links, bill, losses."""
+    made = r.design
+    found: dict[str, list[Block]] = {
+        "figures": _figures(r, spec, switch, plan),
+        "levels": [level_table(r, spec)] if r.levels else [],
+    }
+    if made is None:
         return found
-    if r.design.tiers:
-        found.append(_tiers(r.design, spec))
-    found.append(_links(r.design))
-    if r.bill is not None:
-        found.append(_bill(r))
-        found += _bill_text(r, switch)
-    if r.losses:
-        found.append(_losses(r, spec))
-    if r.cables:
-        lengths = {c.length: 0 for c in r.cables}
-        for c in r.cables:
-            lengths[c.length] += 1
-        text = ", ".join(f"{n:,} {name}" for name, n in lengths.items())
-        found.append(Text(f"{len(r.cables):,} cables ({text}); --format csv or -o FILE.csv lists"))
-    return found
+    return found | {
+        "tiers": [_tiers(made, spec)] if made.tiers else [],
+        "links": [_links(made)],
+        "bill": [_bill(r)] if r.bill else [],
+        "losses": [_losses(r, spec)] if r.losses else [],
+        "cables": [Text(_cable_text(r.cables))] if r.cables else [],
+    }
+
+
+def _cable_text(cables: Sequence[Cable]) -> str:
+    lengths = {c.length: 0 for c in cables}
+    for c in cables:
+        lengths[c.length] += 1
+    text = ", ".join(f"{n:,} {name}" for name, n in lengths.items())
+    return f"{len(cables):,} cables ({text}); --format csv or -o FILE.csv lists"
 
 
 def level_table(r: NetworkAnswer, spec: ClusterSpec) -> Table:
     """Bandwidth of every level; the bisection of a torus stands in its design."""
-    torus = spec.network.topology == "torus"
-    columns = [
-        Column("level", "level", right=False),
-        Column("n_children", "children"),
-        Column("gpus_under", f"{counted(spec)} under it"),
-        Column("bytes_per_s_per_gpu", f"per {counted(spec)[:-1]}", rate),
-        Column("bytes_per_s_per_node", "per node", rate),
-        Column("child_bytes_per_s", "one child", rate),
-        Column("total_bytes_per_s", "all children", rate),
-        Column("bisection_bytes_per_s", "bisection, 2-way", rate),
-        Column("collective_bytes_per_s", "collective", rate),
-    ]
-    keep = [c for c in columns if not (torus and c.key == "bisection_bytes_per_s")]
-    names = [("name" if c.key == "level" else c.key) for c in keep]
-    rows = [[getattr(v, name) for name in names] for v in r.levels]
-    return Table(keep, rows, "bandwidth per level (one direction)")
+    columns: dict[str, str | Column] = {
+        "name": Column("level", "level", right=False),
+        "n_children": "children",
+        "gpus_under": f"{counted(spec)} under it",
+        "bytes_per_s_per_gpu": f"per {counted(spec)[:-1]}",
+        "bytes_per_s_per_node": "per node",
+        "child_bytes_per_s": "one child",
+        "total_bytes_per_s": "all children",
+        "bisection_bytes_per_s": "bisection, 2-way",
+        "collective_bytes_per_s": "collective",
+    }
+    if spec.network.topology == "torus":
+        del columns["bisection_bytes_per_s"]
+    return Table.of(columns, r.levels, "bandwidth per level (one direction)")
 
 
-def _facts(
+def _figures(
     r: NetworkAnswer, spec: ClusterSpec, switch: SwitchSpec | None, plan: Plan | None
-) -> Facts:
-    rows: list[tuple[str, str, str]] = []
+) -> list[Block]:
+    """List what most ask first, which is the summary too; then what else is known."""
+    rows: list[Row] = []
+    more: list[Row] = []
+    if r.design is not None and plan is not None:
+        rows += _design_rows(r, spec, switch, plan)
+        more += _more_rows(r, spec)
     if r.collective_bytes_per_s is not None:
-        text = f"slowest level: {r.slowest_level}"
-        rows.append((f"all-gather over all {counted(spec)}", rate(r.collective_bytes_per_s), text))
+        text = f"all-gather over all {counted(spec)}; slowest level: {r.slowest_level}"
+        rows.append(("bandwidth", rate(r.collective_bytes_per_s), text))
     if r.all_reduce is not None:
         e = r.all_reduce
         low_high = f"{format_si(e.low_s, 's', 3)} to {format_si(e.high_s, 's', 3)}"
-        rows.append(
-            (
-                "all-reduce of 1 GB, expected",
-                format_si(e.time_s, "s", 3),
-                f"80 % interval {low_high}; bus bandwidth {rate(e.busbw_bytes_per_s)}",
-            )
-        )
+        text = f"of 1 GB, expected (80 %: {low_high}); bus bandwidth {rate(e.busbw_bytes_per_s)}"
+        rows.append(("all-reduce", format_si(e.time_s, "s", 3), text))
+    rows += _bill_rows(r, switch)
+    if r.failure_s is not None:
+        note = "a link or a switch, by the rates of Alibaba HPN (0.057 and 0.051 % a month)"
+        rows.append(("one fails", f"every {format_si(r.failure_s, 's', 3)}", note))
+    if r.losses:
+        worst = max(r.losses, key=lambda v: (v.n_gpus_cut, v.bisection_frac))
+        what = counted(spec)
+        note = f"{worst.n_gpus:,} {what} touched, {worst.n_gpus_cut:,} cut off"
+        rows.append(("worst loss", worst.part, note))
     if r.n_scaleup_switches is not None:
-        rows.append(("scale-up switches", str(r.n_scaleup_switches), "chips, all domains"))
+        more.append(("scale-up switches", str(r.n_scaleup_switches), "chips, all domains"))
     if r.scaleup is not None:
         one, cut = r.scaleup, r.scaleup.bisection[0]
         chips = f"{one.n_switches} chips, {one.links[0].n_links:,} links of "
         note = f"{chips}{rate(one.links[0].bytes_per_s)}, bisection {rate(cut.bytes_per_s)} one way"
-        rows.append(("scale-up domain", f"{one.n_gpus} GPUs", note))
-    if r.design is not None and plan is not None:
-        rows += _design_facts(r, spec, switch, plan)
+        more.append(("scale-up domain", f"{one.n_gpus} GPUs", note))
     counts = (spec.n_leaf_switches, spec.n_spine_switches, spec.n_core_switches)
     if counts[0] is not None:
         text = " / ".join(str(c) for c in counts if c is not None)
-        rows.append(("published switches", text, f"leaf / spine / core of {spec.name}"))
-    return Facts(rows or [("network", "none", "no scale-out figures are known")], "network")
+        more.append(("published switches", text, f"leaf / spine / core of {spec.name}"))
+    rows = rows or [("network", "none", "no scale-out figures are known")]
+    return [Facts(rows, "network"), *([Facts(more)] if more else [])]
 
 
-def _design_facts(
+def _design_rows(
     r: NetworkAnswer, spec: ClusterSpec, switch: SwitchSpec | None, plan: Plan
-) -> list[tuple[str, str, str]]:
-    made = r.design
+) -> list[Row]:
+    made, wish = r.design, plan.wish
     assert made is not None
-    wish = plan.wish
+    cut = made.bisection[-1] if made.bisection else None
+    gbit = f"{8 * cut.bytes_per_s_per_gpu / 1e9:,.4g} Gb/s a {counted(spec)[:-1]}" if cut else ""
+    across = [("bisection", rate(cut.bytes_per_s), f"one direction; {gbit}")] if cut else []
     if made.topology == "torus":
         shape = " x ".join(map(str, plan.shape))
         open_axes = [s for s, w in zip(plan.shape, plan.wrapped, strict=True) if s > 1 and not w]
         note = "all axes closed" if not open_axes else f"{len(open_axes)} axes open"
         rows = [("torus", shape, note)]
         if made.n_extra_switches:
-            note = f"one per pair of opposite face links of blocks of {plan.cube}"
-            rows.append(("optical circuit switches", str(made.n_extra_switches), note))
-        cut = made.bisection[0]
-        note = f"one direction; {rate(cut.bytes_per_s_per_gpu)} a chip"
-        return [*rows, ("bisection", rate(cut.bytes_per_s), note)]
+            note = f"optical; one per pair of opposite face links of blocks of {plan.cube}"
+            rows.append(("switches", str(made.n_extra_switches), note))
+        return [*rows, *across]
     name = switch.name if switch else f"{plan.ports.up}-port switches"
     parts = [f"{made.n_tiers} tier{'s' * (made.n_tiers > 1)}"]
     for noun, n in (("plane", wish.planes), ("zone", wish.zones)):
@@ -136,118 +140,115 @@ def _design_facts(
     if made.topology == "rail-only":
         parts.append(f"{plan.hosts.nics_per_node} separate rails")
     parts += ["dual ToR"] if wish.dual_tor else []
-    shape = ", ".join(f"{k} {v}" for k, v in made.parameters)
-    rows = [
-        (
-            made.topology,
-            ", ".join(parts),
-            f"{name}, {plan.ports.up} ports at "
-            f"{8 * plan.ports.up_bytes_per_s / 1e9:g} Gb/s" + (f"; {shape}" if shape else ""),
-        ),
-        ("switches", count(made.n_switches), _by_ports(r)),
-        ("links", count(r.n_links or 0), f"{r.n_cables:,} cables"),
+    parts.append(f"{name}, {plan.ports.up} ports at {8 * plan.ports.up_bytes_per_s / 1e9:g} Gb/s")
+    parts += [f"{k} {v}" for k, v in made.parameters]
+    alone = r.n_switches_by_ports
+    counted_only = (
+        f"; {alone:,} by counting ports alone" if alone not in (None, r.n_switches) else ""
+    )
+    links = f"{r.n_links or 0:,} links, {r.n_cables:,} cables{counted_only}"
+    return [
+        ("design", made.topology, ", ".join(parts)),
+        ("switches", f"{made.n_switches:,}", links),
+        *across,
     ]
+
+
+def _more_rows(r: NetworkAnswer, spec: ClusterSpec) -> list[Row]:
+    made = r.design
+    assert made is not None
+    rows = []
     if made.reach_gpus:
-        rows.append(("reach", count(made.reach_gpus), f"{counted(spec)} with so many tiers"))
-    for cut in made.bisection[-1:]:
-        gbit = 8 * cut.bytes_per_s_per_gpu / 1e9
-        note = f"one direction; {gbit:,.4g} Gb/s a {counted(spec)[:-1]}"
-        rows.append(("bisection", rate(cut.bytes_per_s), note))
-    if r.failure_s is not None:
-        note = "a link or a switch, by the rates of Alibaba HPN (0.057 and 0.051 % a month)"
-        rows.append(("one fails every", format_si(r.failure_s, "s", 3), note))
+        rows.append(("reach", f"{made.reach_gpus:,}", f"{counted(spec)} with so many tiers"))
     if made.n_manager_links:
         rows.append(("management", str(made.n_manager_links), "host ports of the fabric manager"))
     return rows
 
 
-def _by_ports(r: NetworkAnswer) -> str:
-    n = r.n_switches_by_ports
-    if n is None or n == r.n_switches:
-        return ""
-    return f"{n:,} by counting ports alone"
-
-
 def _tiers(made: Design, spec: ClusterSpec) -> Table:
-    columns = [
-        Column("tier", "tier", right=False),
-        Column("n_switches", "switches", count),
-        Column("ports_down", "ports down", count),
-        Column("ports_up", "ports up", count),
-        Column("oversubscription", "down : up", lambda v: f"{v:.3g} : 1"),
-        Column("gpus_under", f"{counted(spec)} under", count),
-        Column("bytes_per_s_per_gpu", f"per {counted(spec)[:-1]}", rate),
-    ]
     cuts = {b.level: b for b in made.bisection}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for t in made.tiers:
         cut = cuts.get(t.name)
-        more = [cut.n_gpus, cut.bytes_per_s_per_gpu] if cut else [None, None]
-        rows.append([t.name, t.n_switches, t.ports_down, t.ports_up, t.oversubscription, *more])
-    return Table(columns, rows, "tiers")
+        rows.append(
+            {
+                "tier": t.name,
+                "n_switches": t.n_switches,
+                "ports_down": t.ports_down,
+                "ports_up": t.ports_up,
+                "oversubscription": t.oversubscription,
+                "gpus_under": cut and cut.n_gpus,
+                "bytes_per_s_per_gpu": cut and cut.bytes_per_s_per_gpu,
+            }
+        )
+    columns = {
+        "tier": "tier",
+        "n_switches": "switches",
+        "ports_down": "ports down",
+        "ports_up": "ports up",
+        "oversubscription": Column("oversubscription", "down : up", lambda v: f"{v:.3g} : 1"),
+        "gpus_under": f"{counted(spec)} under",
+        "bytes_per_s_per_gpu": f"per {counted(spec)[:-1]}",
+    }
+    return Table.of(columns, rows, "tiers")
 
 
 def _links(made: Design) -> Table:
-    columns = [
-        Column("lower", "from", right=False),
-        Column("upper", "to", right=False),
-        Column("n_links", "links", count),
-        Column("n_cables", "cables", count),
-        Column("bytes_per_s", "each", rate),
-        Column("optical", "kind", lambda v: "optical" if v else "copper", right=False),
-    ]
+    kind = Column("optical", "kind", lambda v: "optical" if v else "copper", right=False)
+    columns = {
+        "lower": "from",
+        "upper": "to",
+        "n_links": "links",
+        "n_cables": "cables",
+        "bytes_per_s": "each",
+        "optical": kind,
+    }
     return Table.of(columns, made.links, "links")
 
 
 def _bill(r: NetworkAnswer) -> Table:
     assert r.bill is not None
-    columns = [
-        Column("item", "item", right=False),
-        Column("n", "number", count),
-        Column("unit_usd", "USD each", lambda v: f"{v:,.0f}"),
-        Column("usd", "USD", lambda v: f"{v:,.0f}"),
-        Column("power_w", "power", lambda v: format_si(v, "w")),
-    ]
+    columns = {
+        "item": "item",
+        "n": "number",
+        "unit_usd": Column("unit_usd", "USD each", lambda v: f"{v:,.0f}"),
+        "usd": Column("usd", "USD", lambda v: f"{v:,.0f}"),
+        "power_w": "power",
+    }
     return Table.of(columns, r.bill.items, "bill of materials")
 
 
-def _bill_text(r: NetworkAnswer, switch: SwitchSpec | None) -> list[Block]:
+def _bill_rows(r: NetworkAnswer, switch: SwitchSpec | None) -> list[Row]:
     b = r.bill
-    assert b is not None
-    rows = []
+    if b is None:
+        return []
+    price: Row = ("price", "not known", "no price of: " + ", ".join(b.unpriced))
     if b.usd is not None:
-        each = f"{b.usd / r.n_gpus:,.0f} USD per GPU"
         when = f"; switch price of {switch.price_date}" if switch and switch.price_date else ""
-        rows.append(("network price", format_si(b.usd, "usd"), each + when))
-    else:
-        rows.append(("network price", "not known", "no price of: " + ", ".join(b.unpriced)))
+        price = ("price", format_si(b.usd, "usd"), f"{b.usd / r.n_gpus:,.0f} USD per GPU{when}")
+    power: Row = ("power", "not known", f"no figure of: {', '.join(b.unmeasured)}; --switch-power")
     if b.power_low_w is not None and b.power_high_w is not None:
         low, high = format_si(b.power_low_w, "w"), format_si(b.power_high_w, "w")
-        text = low if low == high else f"{low} to {high}"
         note = switch.sources.get("chassis", "") if switch and low != high else ""
-        rows.append(("network power", text, note[:90]))
-    else:
-        what = ", ".join(b.unmeasured)
-        rows.append(("network power", "not known", f"no figure of: {what}; --switch-power"))
-    return [Facts(rows)]
+        power = ("power", low if low == high else f"{low} to {high}", note.partition(";")[0][:90])
+    return [price, power]
 
 
 def _losses(r: NetworkAnswer, spec: ClusterSpec) -> Table:
-    columns = [
-        Column("part", "one failed", right=False),
-        Column("n_gpus", f"{counted(spec)} touched", count),
-        Column("bandwidth_frac", "of their bandwidth", lambda v: f"{100 * v:.3g} %"),
-        Column("bisection_frac", "of the network's", lambda v: f"{100 * v:.3g} %"),
-        Column("n_gpus_cut", f"{counted(spec)} cut off", count),
-        Column("note", "", right=False),
-    ]
+    columns = {
+        "part": "one failed",
+        "n_gpus": f"{counted(spec)} touched",
+        "bandwidth_frac": "of their bandwidth",
+        "bisection_frac": "of the network's",
+        "n_gpus_cut": f"{counted(spec)} cut off",
+        "note": "",
+    }
     return Table.of(columns, r.losses, "what one failure takes")
 
 
 def cable_table(cables: Sequence[Cable]) -> Table:
     """Cable list, end by end."""
-    columns = [Column(name, name, right=False) for name in COLUMNS]
-    return Table(columns, [[getattr(c, name) for name in COLUMNS] for c in cables], "cables")
+    return Table.of({name: name for name in COLUMNS}, cables, "cables")
 
 
 def warnings(

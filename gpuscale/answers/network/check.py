@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.render.document import Column, Document, Facts, Table
+from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.network import Network
@@ -62,28 +62,32 @@ def check_document(asked: Network) -> Document:
     except ValueError as error:
         raise GpuscaleError(f"{asked.file}: {error}") from None
     tiers = ", ".join(f"{n} in {name}" for name, n in report.tiers)
-    losses = f"{100 * report.link_loss_frac:.3g} % of a host's links"
+    wrong = [f.check for f in report.findings if not f.ok]
+    verdict = f"{asked.file}: " + (f"wrong: {', '.join(wrong)}." if wrong else "nothing is wrong.")
     facts = [
         ("cables", f"{report.n_cables:,}", f"{report.n_hosts:,} hosts"),
         ("switches", f"{report.n_switches:,}", tiers),
         ("networks", str(report.n_planes), "without a common switch"),
-        ("one link fails", losses, ""),
-        ("one leaf fails", f"{100 * report.leaf_loss_frac:.3g} % of all host links", ""),
+        ("a link fails", f"{100 * report.link_loss_frac:.3g} %", "of a host's links"),
+        ("a leaf fails", f"{100 * report.leaf_loss_frac:.3g} %", "of all host links"),
     ]
     if report.spine_loss_frac is not None:
-        text = f"{100 * report.spine_loss_frac:.3g} % of all links between tiers"
-        facts.append(("one spine fails", text, ""))
-    columns = [
-        Column("check", "check", right=False),
-        Column("ok", "", lambda v: "ok" if v else "WRONG", right=False),
-        Column("detail", "found", right=False),
-    ]
-    rows = [[f.check, f.ok, f.detail] for f in report.findings]
-    return Document(
-        command="network",
-        inputs={"check": asked.file, "switch_radix": ports},
-        result=CableCheck(report.ok, report),
-        blocks=[Facts(facts, asked.file), Table(columns, rows, "checks")],
+        share = f"{100 * report.spine_loss_frac:.3g} %"
+        facts.append(("a spine", share, "of all links between tiers, where one fails"))
+    columns = {
+        "check": "check",
+        "ok": Column("ok", "", lambda v: "ok" if v else "WRONG", right=False),
+        "detail": "found",
+    }
+    return Document.layered(
+        "network",
+        {"check": asked.file, "switch_radix": ports},
+        CableCheck(report.ok, report),
+        (),
+        {
+            "figures": [Text(verdict), Facts(facts)],
+            "checks": [Table.of(columns, report.findings, "checks")],
+        },
         warnings=[] if ports else ["ports of a switch not checked: give --switch or --radix"],
         answered_no=not report.ok,
     )

@@ -137,9 +137,7 @@ def _axis(asked: Roofline, name: str) -> Document:
     from gpuscale.io.inputs import load_inputs
 
     loaded = load_inputs(asked, cluster=_where(asked), catalogue=asked.catalogue)
-    return axis_document(
-        loaded, name, asked, asked.scope, asked.dtype or _default_dtype(loaded), asked.catalogue
-    )
+    return axis_document(loaded, name, asked, asked.dtype or _default_dtype(loaded))
 
 
 def _board(asked: Roofline) -> Document:
@@ -152,7 +150,7 @@ def _board(asked: Roofline) -> Document:
     )
     _refuse_shape(asked)
     dtype = asked.dtype or _default_dtype(loaded)
-    return board_document(loaded, asked, dtype, asked.zero, asked.catalogue)
+    return board_document(loaded, asked, dtype)
 
 
 def _default_dtype(loaded: Loaded) -> str:
@@ -163,19 +161,10 @@ def _default_dtype(loaded: Loaded) -> str:
 
 def _refuse_shape(x: Roofline) -> None:
     """Refuse widths beside a model, which has its own."""
-    given = {
-        "--hidden": x.hidden,
-        "--ffn": x.ffn,
-        "--experts": x.experts,
-        "--top-k": x.top_k,
-        "--layers": x.layers,
-        "--heads": x.heads,
-        "--kv-heads": x.kv_heads,
-    }
-    for option, value in given.items():
-        if value is not None:
+    for name in ("hidden", "ffn", "experts", "top_k", "layers", "heads", "kv_heads"):
+        if getattr(x, name) is not None:
             raise GpuscaleError(
-                f"{option} goes with one limit; a model has its own",
+                f"--{name.replace('_', '-')} goes with one limit; a model has its own",
                 "`--set model.KEY=VALUE` changes the model",
             )
 

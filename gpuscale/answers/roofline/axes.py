@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.roofline.records import (
     AT_LEAST,
     AT_MOST,
-    AxisRow,
+    Limit,
     Links,
     need_of,
     row_of,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline
 
 
-def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
+def _dp(x: Roofline, links: Links, axis: str) -> list[Limit]:
     """Tokens per GPU that data parallelism needs."""
     from gpuscale.core.limits import formulas as limits
 
@@ -72,7 +72,7 @@ def _dp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     return rows
 
 
-def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> AxisRow:
+def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> Limit:
     """Exact limit of both levels together."""
     from gpuscale.core.limits.formulas import dp_limit_levels
 
@@ -98,7 +98,7 @@ def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> A
     )
 
 
-def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
+def _tp(x: Roofline, links: Links, axis: str) -> list[Limit]:
     """Degree to which tensor parallelism is compute-bound."""
     from gpuscale.core.limits import formulas as limits
 
@@ -140,7 +140,7 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
 
 def _tp_over_nodes(
     links: Links, network: float, width: float, have: float | None, judged: float | None
-) -> list[AxisRow]:
+) -> list[Limit]:
     """Degrees to which a group over several nodes is compute-bound, by each of its levels."""
     from gpuscale.core.limits import formulas as limits
 
@@ -152,7 +152,7 @@ def _tp_over_nodes(
     ]
 
 
-def _ep(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
+def _ep(x: Roofline, links: Links, axis: str) -> list[Limit]:
     """Expert width that expert parallelism needs."""
     from gpuscale.core.limits import formulas as limits
 
@@ -236,7 +236,7 @@ def _ep_times_s(
 
 def _ep_over_nodes(
     x: Roofline, links: Links, network: float, ep: int, k: int, have: float | None
-) -> list[AxisRow]:
+) -> list[Limit]:
     """Width that any degree over the network needs, and the largest degree of the width given."""
     from gpuscale.core.limits import formulas as limits
 
@@ -249,7 +249,7 @@ def _ep_over_nodes(
     return rows
 
 
-def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
+def _pp(x: Roofline, links: Links, axis: str) -> list[Limit]:
     """Transfers of a pipeline's forward pass."""
     from gpuscale.core.limits import pp as pipe
 
@@ -262,7 +262,7 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
         total_s = pipe.forward_transfer_time_s(tokens, hidden, stages, m, rate)
         one = {"batch_tokens": tokens, "hidden": float(hidden), "m": float(m), "bytes_per_s": rate}
         rows.append(
-            AxisRow(
+            Limit(
                 scope=f"{scope}: one hop",
                 bandwidth_bytes_per_s=rate,
                 comm_s=hop_s,
@@ -271,7 +271,7 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
             )
         )
         rows.append(
-            AxisRow(
+            Limit(
                 scope=f"{scope}: {pipe.hops(stages, m)} hops",
                 bandwidth_bytes_per_s=rate,
                 comm_s=total_s,
@@ -284,7 +284,7 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
         if x.layers:
             layer_s = pipe.transfer_time_per_layer_s(tokens, hidden, x.layers, rate)
             rows.append(
-                AxisRow(
+                Limit(
                     scope=f"{scope}: per layer",
                     bandwidth_bytes_per_s=rate,
                     quantity="1.5 hops per micro-batch",
@@ -294,7 +294,7 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     return rows
 
 
-def _cp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
+def _cp(x: Roofline, links: Links, axis: str) -> list[Limit]:
     """Tokens of a sequence per GPU that ring attention needs."""
     from gpuscale.core.limits import formulas as limits
 
@@ -325,7 +325,7 @@ def _cp(x: Roofline, links: Links, axis: str) -> list[AxisRow]:
     return rows
 
 
-AXES: dict[str, Callable[[Roofline, Links, str], list[AxisRow]]] = {
+AXES: dict[str, Callable[[Roofline, Links, str], list[Limit]]] = {
     "dp": _dp,
     "fsdp": _dp,
     "moe-dp": _dp,

@@ -17,13 +17,15 @@ from gpuscale.core.model.layer_shape import layer_shape
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import Term
 from gpuscale.errors import GpuscaleError
-from gpuscale.render.document import Column, Document, Table, Text
+from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
+
+Rows = tuple[LimitRow, ...]
 
 DEFAULT_BATCH_TOKENS = 4e6
 DEFAULT_SEQ_LEN = 8192
@@ -62,7 +64,7 @@ def _degrees(model: ModelSpec, spec: ClusterSpec, x: Roofline, peak: float) -> t
     return tp, ep
 
 
-def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str, zero: int) -> Layout:
+def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str) -> Layout:
     """Layout by the options, with the defaults that the output states."""
     peak = matrix_rate(spec.gpu, dtype)
     tp, ep = _degrees(model, spec, x, peak)
@@ -96,56 +98,59 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str, z
         ep=ep,
         pp=pp,
         dp=dp,
-        zero_stage=zero,
+        zero_stage=x.zero,
         precision=dtype,
     )
 
 
 def board_table(rows: tuple[LimitRow, ...]) -> Table:
-    """Show the board as a table; `plan` prints the same."""
-
-    def count(v: float) -> str:
-        return f"{v:,.1f}" if v != int(v) else f"{v:,.0f}"
-
-    columns = [
-        Column("axis", "axis", right=False),
-        Column("degree", "degree", lambda v: f"{v:,}"),
-        Column("math_s", "math", lambda v: format_si(v, "s")),
-        Column("comm_s", "comm", lambda v: format_si(v, "s")),
-        Column("have", "have", count),
-        Column("relation", ""),
-        Column("need", "limit", count),
-        Column("rule", "rounded", count),
-        Column("quantity", "of", right=False),
-        Column("verdict", "verdict", right=False),
-        Column("note", "note", right=False),
-    ]
+    """Show the board as a table."""
+    columns: dict[str, str | Column] = {
+        "axis": "axis",
+        "degree": "degree",
+        "math_s": "math",
+        "comm_s": "comm",
+        "have": Column("have", "have", _count),
+        "relation": Column("relation", ""),
+        "need": Column("need", "limit", _count),
+        "rule": Column("rule", "rounded", _count),
+        "quantity": "of",
+        "verdict": "verdict",
+        "note": "note",
+    }
     return Table.of(columns, rows)
 
 
-def _head(loaded: Loaded, x: Roofline, layout: Layout, tokens: float, catalogue: str) -> str:
-    """Say the job: machine, layout, batch, figures."""
-    model, spec, dtype = loaded.model, loaded.cluster, layout.precision
+def _count(v: float) -> str:
+    return f"{v:,.1f}" if v != int(v) else f"{v:,.0f}"
+
+
+def _figures(loaded: Loaded, x: Roofline, layout: Layout, tokens: float, rows: Rows) -> Facts:
+    """Layout, batch, and every axis against its limit."""
     degrees = f"tp {layout.tp} x cp {layout.cp} x pp {layout.pp} x dp {layout.dp}"
     degrees += f", ep {layout.ep}" if layout.ep > 1 else ""
-    origin = "the model's" if model.batch_tokens else "a default, --batch-tokens changes it"
-    figures = "the documents' figures" if catalogue == "documents" else "data-sheet figures"
-    peak = format_si(spec.gpu.flop_per_s(dtype) or 0.0, "flop_per_s")
-    return (
-        f"{model.name} on {layout.n_gpus:,} GPUs of {spec.name}: {degrees}"
-        + ("" if x.gpus else " (--gpus changes the number)")
-        + f"\n{format_count(tokens)} tokens a batch ({'given' if x.batch_tokens else origin}): "
-        f"{tokens / layout.n_gpus:,.1f} per GPU, {tokens / (layout.dp * layout.cp):,.1f} per DP "
-        f"rank, sequences of {layout.seq_len:,}\n"
-        f"{dtype} {peak} per GPU, {figures}; math and comm per layer, roofline (ideal)"
+    origin = "the model's" if loaded.model.batch_tokens else "a default, --batch-tokens changes it"
+    shares = (
+        f"tokens ({'given' if x.batch_tokens else origin}): {tokens / layout.n_gpus:,.1f} per GPU, "
+        f"{tokens / (layout.dp * layout.cp):,.1f} per DP rank, sequences of {layout.seq_len:,}"
     )
+    peak = format_si(loaded.gpu.flop_per_s(layout.precision) or 0.0, "flop_per_s")
+    facts = [
+        ("layout", degrees, "" if x.gpus else "--gpus changes the number"),
+        ("batch", format_count(tokens), shares),
+        ("peak", peak, f"{layout.precision}, {x.catalogue} figures; roofline (ideal)"),
+    ]
+    for r in rows:
+        limit = f"{r.quantity}: {_count(r.have)}, limit {r.relation} {_count(r.need)}"
+        facts.append((f"{r.axis} {r.degree:,}", r.verdict, limit))
+    return Facts(facts)
 
 
-def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue: str) -> Document:
+def board_document(loaded: Loaded, x: Roofline, dtype: str) -> Document:
     """All limits of a model; a limit exceeded by an axis in use answers no."""
     model, spec = loaded.model, loaded.cluster
     try:
-        layout = board_layout(model, spec, x, dtype, zero)
+        layout = board_layout(model, spec, x, dtype)
         tokens = x.batch_tokens or model.batch_tokens or DEFAULT_BATCH_TOKENS
         rows = limits_board(model, spec, layout, tokens)
     except ValueError as error:
@@ -155,41 +160,39 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str, zero: int, catalogue
     if over:
         verdict = "over the limit: " + ", ".join(f"{r.axis} {r.ratio:.2f}x" for r in over)
     table = board_table(rows)
-    return Document(
-        command="roofline",
-        inputs={
+    head = Text(f"{model.name} on {layout.n_gpus:,} GPUs of {spec.name}: {verdict}.")
+    return Document.layered(
+        "roofline",
+        {
             "target": model.name,
             "cluster": spec.name,
-            "catalogue": catalogue,
+            "catalogue": x.catalogue,
             "dtype": dtype,
             "batch_tokens": tokens,
             "layout": asdict(layout),
             "changed": list(loaded.changes),
         },
-        result=BoardAnswer(
+        BoardAnswer(
             tokens_per_gpu=tokens / layout.n_gpus,
             tokens_per_dp_rank=tokens / (layout.dp * layout.cp),
             rows=tuple(rows),
             exceeded=tuple(r.axis for r in over),
         ),
-        blocks=[
-            Text(_head(loaded, x, layout, tokens, catalogue)),
-            table,
-            Text(verdict),
-            *changed(loaded),
-        ],
+        (),
+        {
+            "figures": [head, _figures(loaded, x, layout, tokens, rows), *changed(loaded)],
+            "limits": [table],
+        },
         warnings=loaded.warnings,
         answered_no=bool(over),
         terms=_terms(layout, tokens, rows),
         csv_table=table,
-        pictures=lambda: _pictures(loaded, x, layout, dtype, zero, tokens),
+        pictures=lambda: _pictures(loaded, x, layout, dtype, tokens),
     )
 
 
 def _terms(layout: Layout, tokens: float, rows: tuple[LimitRow, ...]) -> tuple[Term, ...]:
     """Explain tokens per GPU, and of each axis the ratio and, in tokens, the limit."""
-    from gpuscale.core.records import Term
-
     share = {"batch_tokens": tokens, "n_gpus": float(layout.n_gpus)}
     per_gpu = tokens / layout.n_gpus
     formula = "batch_tokens / n_gpus"
@@ -206,12 +209,10 @@ def _terms(layout: Layout, tokens: float, rows: tuple[LimitRow, ...]) -> tuple[T
     return tuple(found)
 
 
-def _pictures(
-    loaded: Loaded, x: Roofline, layout: Layout, dtype: str, zero: int, tokens: float
-) -> list[Any]:
+def _pictures(loaded: Loaded, x: Roofline, layout: Layout, dtype: str, tokens: float) -> list[Any]:
     from gpuscale.answers.roofline.pictures import board_pictures
 
     def laid_out(given: Roofline) -> Layout:
-        return board_layout(loaded.model, loaded.cluster, given, dtype, zero)
+        return board_layout(loaded.model, loaded.cluster, given, dtype)
 
     return board_pictures(loaded, x, layout, dtype, tokens, laid_out)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
-from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, term_of
-from gpuscale.render.document import Column, Document, Facts, Table, Text
+from gpuscale.render.document import Block, Column, Document, Facts, Table, Text, in_unit
 
 if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
@@ -75,34 +74,32 @@ def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> Figures:
     return figures
 
 
-LABELS: dict[str, tuple[str, str, str]] = (
-    {
-        "n_units": ("compute units", "count", ""),
-        "vector_lanes": ("vector lanes (cores)", "count", "units x lanes each"),
-        "matrix_units": ("matrix units", "count", "tensor cores, matrix cores, MXUs"),
-        "max_warps_per_unit": ("warps per unit", "count", "resident at most"),
-        "clock_hz": ("clock", "hz", ""),
-        "vector_flop_per_s": ("vector rate", "flop_per_s", "fp32, without fused multiply-add"),
-        "vector_fma_flop_per_s": ("vector rate, FMA", "flop_per_s", "a multiply-add counted as 2"),
-        "clock_from_vector_hz": ("clock by vector rate", "hz", "data sheet rate / (lanes x FLOP)"),
-        "matrix_flop_per_cycle": ("FLOP per matrix unit", "count", "per cycle, 16-bit, dense"),
-        "matrix_over_vector": ("matrix / vector rate", "", "16-bit dense over fp32 without FMA"),
-        "register_bytes": ("registers", "bytes", "all units"),
-        "smem_bytes": ("shared memory / VMEM", "bytes", "all units"),
-        "l2_bytes": ("L2", "bytes", ""),
-        "fast_cache_bytes_per_s": ("L2 / VMEM rate", "bytes_per_s", "measured"),
-        "hbm_bytes": ("memory", "bytes", ""),
-        "hbm_bytes_per_s": ("memory rate", "bytes_per_s", ""),
-        "scaleup_bytes_per_s": ("link egress", "bytes_per_s", "one direction"),
-        "vector_ridge_flop_per_byte": ("vector ridge", "", "FLOP/byte, without FMA"),
-    }
-    | {f"{d}_flop_per_s": (f"{d}", "flop_per_s", "dense") for d in DTYPES}
-    | {
-        f"{d}_ridge_flop_per_byte": (f"{d} ridge", "", "FLOP/byte: rate / memory rate")
-        for d in DTYPES
-    }
-)
-"""Figure -> label, dimension, remark."""
+LABELS: dict[str, tuple[str, str]] = {
+    "hbm_bytes": ("memory", ""),
+    "hbm_bytes_per_s": ("memory rate", ""),
+    "scaleup_bytes_per_s": ("link egress", "one direction"),
+    **{f"{d}_flop_per_s": (d, "dense") for d in DTYPES},
+    **{f"{d}_ridge_flop_per_byte": (f"{d} ridge", "FLOP/byte: rate / memory") for d in DTYPES},
+    "n_units": ("compute units", ""),
+    "vector_ridge_flop_per_byte": ("vector ridge", "FLOP/byte, without FMA"),
+    "vector_lanes": ("vector lanes (cores)", "units x lanes each"),
+    "matrix_units": ("matrix units", "tensor cores, matrix cores, MXUs"),
+    "max_warps_per_unit": ("warps per unit", "resident at most"),
+    "clock_hz": ("clock", ""),
+    "vector_flop_per_s": ("vector rate", "fp32, without fused multiply-add"),
+    "vector_fma_flop_per_s": ("vector rate, FMA", "a multiply-add counted as 2"),
+    "clock_from_vector_hz": ("clock by vector rate", "data sheet rate / (lanes x FLOP)"),
+    "matrix_flop_per_cycle": ("FLOP per matrix unit", "per cycle, 16-bit, dense"),
+    "matrix_over_vector": ("matrix / vector rate", "16-bit dense over fp32 without FMA"),
+    "register_bytes": ("registers", "all units"),
+    "smem_bytes": ("shared memory / VMEM", "all units"),
+    "l2_bytes": ("L2", ""),
+    "fast_cache_bytes_per_s": ("L2 / VMEM rate", "measured"),
+}
+"""Figure -> label, remark; rates first, then what the chip is made of."""
+
+FIRST = tuple(LABELS)[: 4 + len(DTYPES)]
+"""Figures that most ask for."""
 
 
 ChipAnswer = dict[str, str | float | None | dict[str, str | float | None]]
@@ -112,25 +109,20 @@ ChipAnswer = dict[str, str | float | None | dict[str, str | float | None]]
 def _shown(key: str, value: float | None) -> str:
     if value is None:
         return "-"
-    dim = LABELS[key][1]
     if key in ("register_bytes", "smem_bytes", "l2_bytes") and value % 2**10 == 0:
         return f"{value / 2**20:.4g} MiB"
-    return format_si(value, dim) if dim else f"{value:.4g}"
+    return in_unit(key, value)
 
 
 def _compared(spec: GpuSpec, figures: Figures, other: GpuSpec, others: Figures) -> Table:
     """Figures of two chips, and their ratio."""
-    columns = [
-        Column("figure", "", right=False),
-        Column(spec.name, spec.name),
-        Column(other.name, other.name),
-        Column("ratio", "ratio", lambda v: f"{v:.3g}"),
-    ]
+    columns = {"figure": "", spec.name: spec.name, other.name: other.name, "ratio": "ratio"}
     rows = []
     for k in _known(figures, others):
         a, b = figures.get(k), others.get(k)
-        rows.append([LABELS[k][0], _shown(k, a), _shown(k, b), a / b if a and b else None])
-    return Table(columns, rows)
+        ratio = a / b if a and b else None
+        rows.append([LABELS[k][0], _shown(k, a), _shown(k, b), ratio])
+    return Table.of(columns, [dict(zip(columns, row, strict=True)) for row in rows])
 
 
 def _known(*chips: Figures) -> list[str]:
@@ -158,20 +150,23 @@ def chip_document(
     spec = loaded.gpu
     figures = chip_figures(spec, clock_hz)
     result: ChipAnswer = {"gpu": spec.name, **figures}
-    title = f"{spec.title or spec.name}  ({spec.architecture}, {catalogue} figures)"
+    keys = _known(figures)
+    head = [Text(f"{spec.title or spec.name} ({spec.architecture}, {catalogue} figures)")]
     columns = [Column("figure", "figure", right=False), Column("value", "value", repr)]
-    shown: Facts | Table
-    if compare is None:
-        keys = _known(figures)
-        shown = Facts([(LABELS[k][0], _shown(k, figures[k]), LABELS[k][2]) for k in keys])
-        raw = [[k, figures[k]] for k in keys]
-    else:
+    rows = [(LABELS[k][0], _shown(k, figures[k]), LABELS[k][1]) for k in keys]
+    raw = [[k, figures[k]] for k in keys]
+    n = len([k for k in keys if k in FIRST])
+    details: dict[str, list[Block]] = {
+        "rates": [*head, Facts(rows[:n])],
+        "units": [Facts(rows[n:])],
+    }
+    if compare is not None:
         others = chip_figures(compare)
-        shown = _compared(spec, figures, compare, others)
+        details = {"rates": [*head, _compared(spec, figures, compare, others)]}
         result["compared_with"] = {"gpu": compare.name, **others}
         columns.append(Column("compared", compare.name, repr))
         raw = [[k, figures.get(k), others.get(k)] for k in _known(figures, others)]
-    return Document(
+    return Document.layered(
         "roofline",
         {
             "target": "chip",
@@ -181,8 +176,9 @@ def chip_document(
             "changed": list(loaded.changes),
         },
         result,
-        [Text(title), shown, *changed(loaded)],
-        loaded.warnings,
+        (),
+        {**details, "changes": changed(loaded)},
+        warnings=loaded.warnings,
         terms=tuple(
             _ridge(figures, d, spec.hbm_bytes_per_s) for d in DTYPES if f"{d}_flop_per_s" in figures
         ),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.changed import changed
 from gpuscale.answers.roofline.axes import AXES
-from gpuscale.answers.roofline.records import AxisRow, Limit, Links
+from gpuscale.answers.roofline.records import Limit, Links
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term, made_of
+from gpuscale.core.records import Term
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Column, Document, Table, Text
 
@@ -84,43 +84,40 @@ def axis_links(loaded: Loaded, dtype: str) -> Links:
     return Links(matrix_rate(spec.gpu, dtype), gpu or share or 0.0, node, domain)
 
 
-def _table(rows: Sequence[AxisRow]) -> Table:
+def _table(rows: Sequence[Limit]) -> Table:
     """Rows of limits, with the columns that one of them fills."""
-
-    def time(v: float) -> str:
-        return format_si(v, "s")
 
     def count(v: float) -> str:
         return f"{v:,.1f}" if v < 1e6 else format_si(v, "count")
 
-    columns = [
-        Column("scope", "scope", right=False),
-        Column("bandwidth_bytes_per_s", "bandwidth", lambda v: format_si(v, "bytes_per_s")),
-        Column("math_s", "math", time),
-        Column("comm_s", "comm", time),
-        Column("have", "have", count),
-        Column("relation", ""),
-        Column("need", "limit", count),
-        Column("quantity", "of", right=False),
-        Column("verdict", "verdict", right=False),
-    ]
-    filled = [c for c in columns if any(getattr(r, c.key) not in (None, "") for r in rows)]
+    columns: dict[str, str | Column] = {
+        "scope": "scope",
+        "bandwidth_bytes_per_s": "bandwidth",
+        "math_s": "math",
+        "comm_s": "comm",
+        "have": Column("have", "have", count),
+        "relation": Column("relation", ""),
+        "need": Column("need", "limit", count),
+        "quantity": "of",
+        "verdict": "verdict",
+    }
+    filled = {
+        k: c for k, c in columns.items() if any(getattr(r, k) not in (None, "") for r in rows)
+    }
     return Table.of(filled, rows)
 
 
-def _term(axis: str, r: AxisRow) -> Term:
+def _term(axis: str, r: Limit) -> Term:
     value, unit = (r.comm_s or 0.0, "s") if r.need is None else (r.need, "")
     return Term(f"{axis} {r.scope}", value, unit, r.formula, dict(r.inputs), SOURCE)
 
 
-def axis_document(
-    loaded: Loaded, axis: str, asked: Roofline, scope: str | None, dtype: str, catalogue: str
-) -> Document:
+def axis_document(loaded: Loaded, axis: str, asked: Roofline, dtype: str) -> Document:
     """One axis' limits as a table; a limit that the job exceeds answers no."""
     links = axis_links(loaded, dtype)
     rows = AXES[axis](asked, links, axis)
-    if scope is not None and axis in ("dp", "fsdp", "moe-dp", "tp"):
-        rows = [r for r in rows if r.scope == scope] or rows
+    if asked.scope and axis in ("dp", "fsdp", "moe-dp", "tp"):
+        rows = [r for r in rows if r.scope == asked.scope] or rows
     title = (
         f"{axis}  {loaded.cluster.name}  {dtype} {format_si(links.peak, 'flop_per_s')} per GPU, "
         f"{links.node_gpus} GPUs per NVLink domain"
@@ -129,18 +126,17 @@ def axis_document(
     exceeded = any(r.verdict.startswith("communication") for r in judged)
     if axis in ("dp", "fsdp", "moe-dp") and judged:
         exceeded = judged[-1].verdict.startswith("communication")  # the exact form, where given
-    shown = tuple(made_of(Limit, r) for r in rows)
     return Document(
         command="roofline",
         inputs={
             "target": axis,
             "cluster": loaded.cluster.name,
-            "catalogue": catalogue,
+            "catalogue": asked.catalogue,
             "dtype": dtype,
             **{k: v for k in NUMBERS if (v := getattr(asked, k)) is not None},
             "changed": list(loaded.changes),
         },
-        result=LimitAnswer(links.peak, shown),
+        result=LimitAnswer(links.peak, tuple(rows)),
         blocks=[Text(title), _table(rows), *changed(loaded)],
         warnings=(*loaded.warnings, *unused(asked, axis)),
         answered_no=exceeded,

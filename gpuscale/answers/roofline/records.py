@@ -19,9 +19,9 @@ class Links:
     node_gpus: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit at one scope."""
+    """One limit at one scope, with the inputs of its formula."""
 
     scope: str
     bandwidth_bytes_per_s: float
@@ -33,12 +33,6 @@ class Limit:
     comm_s: float | None = None
     verdict: str = ""
     formula: str = ""
-
-
-@dataclass(frozen=True)
-class AxisRow(Limit):
-    """A limit with the inputs of its formula."""
-
     inputs: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -56,13 +50,13 @@ def row_of(
     times_s: tuple[float, float] | None = None,
     formula: str = "",
     **inputs: float,
-) -> AxisRow:
+) -> Limit:
     """Row of a limit (need, relation, of what); `judged` is what is held against it, if anything.
 
     `times_s`: arithmetic and exchange. `inputs`: of the formula.
     """
     need, relation, quantity = limit
-    return AxisRow(
+    return Limit(
         scope,
         bytes_per_s,
         need=need,

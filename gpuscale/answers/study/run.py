@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gpuscale.answers.study import Study
     from gpuscale.render.document import Document
 
+SUMMED_UP = 5
+"""Best jobs that a summary names."""
+
 AHEAD = 4
 """Jobs handed to a process before it asks for more."""
 
@@ -170,7 +173,7 @@ def _document(
     interrupted: bool,
 ) -> Document:
     from gpuscale.answers.sweep_table import amount
-    from gpuscale.render.document import Bars, Column, Document, Table, Text
+    from gpuscale.render.document import Bars, Column, Document, Point, Table, Text
 
     keys = {job.key for job in study.jobs}
     done = [row for key, row in rows.done.items() if key in keys]
@@ -206,11 +209,21 @@ def _document(
         warnings.append(f"{answer.n_errors:,} jobs have no answer, the first: {first}")
     if interrupted:
         warnings.append("stopped; the same command goes on where it was")
-    return Document(
-        command="study",
-        inputs={"file": asked.file, "question": study.question, "varied": list(study.varied)},
-        result=answer,
-        blocks=[Text(head), *([table] if best else []), *([Bars(bars, title=key)] if best else [])],
+    points = [Point("verdict", f"{head}.", tone="good" if best else "bad")]
+    points += [
+        Point(f"{place}.", amount(key, value), f"{name}" + (f" ({key})" if place == 1 else ""))
+        for place, (name, value) in enumerate(zip(names, values, strict=True), 1)
+        if place <= SUMMED_UP
+    ]
+    return Document.layered(
+        "study",
+        {"file": asked.file, "question": study.question, "varied": list(study.varied)},
+        answer,
+        points,
+        {
+            "best": [Text(head), *([table] if best else [])],
+            "bars": [Bars(bars, title=key)] if best else [],
+        },
         warnings=warnings,
         answered_no=not best and not interrupted,
         interrupted=interrupted,

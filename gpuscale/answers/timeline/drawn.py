@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.train import layout_text
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
+from gpuscale.answers.summary import memory_point, tone_of
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, made_of, term_of, total_of
 from gpuscale.core.rules import facts_of
@@ -20,7 +21,7 @@ from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import make_problem
 from gpuscale.io.maturity import Degrees, settled
 from gpuscale.io.software import load_software
-from gpuscale.render.document import Block, Column, Document, Table, Text
+from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
 from gpuscale.render.pictures.terminal import drawn
 
@@ -109,10 +110,11 @@ def _document(
     about = f"{loaded.model.name} on {layout.n_gpus:,} {loaded.gpu.name}, {layout_text(layout)}"
     charts = step_gantts(line, about)
     width = shutil.get_terminal_size((100, 24)).columns
-    blocks: list[Block] = [Text(head)]
-    blocks += [drawn(c, width) for c in step_gantts(line, about, max(12, min(width, 120) // 3))]
-    blocks.append(_table(line))
-    blocks += changed(loaded)
+    lanes = [drawn(c, width) for c in step_gantts(line, about, max(12, min(width, 120) // 3))]
+    details: dict[str, list[Block]] = {
+        "picture": [Text(head), *lanes],
+        "stages": [_table(line), *changed(loaded)],
+    }
     least = min(line.devices, key=lambda d: d.bubble_s)
     result = made_of(
         TimelineResult,
@@ -131,13 +133,15 @@ def _document(
         "n_gpus": layout.n_gpus,
         **asdict(layout),
     }
-    return Document(
+    peak = max(d.peak_bytes or 0.0 for d in line.devices)
+    return Document.layered(
         "timeline",
         inputs,
         result,
-        blocks,
+        _summary(result, layout, head, peak, usable),
+        details,
         warnings=(*loaded.warnings, *_warnings(line)),
-        answered_no=any((d.peak_bytes or 0.0) > usable for d in line.devices),
+        answered_no=peak > usable,
         terms=_terms(line, least),
         csv_table=_table(line),
         pictures=lambda: [
@@ -147,6 +151,27 @@ def _document(
         ],
         timeline=lambda: line,
     )
+
+
+def _summary(
+    r: TimelineResult, layout: Layout, head: str, peak_bytes: float, usable_bytes: float
+) -> list[Point]:
+    """Sum up the step, its passes, what waits, the memory of the fullest stage."""
+    tone = tone_of(peak_bytes <= usable_bytes, peak_bytes, usable_bytes)
+    fullest = max(r.stages, key=lambda d: d.peak_bytes or 0.0).device + 1
+    drawn = f"{r.n_micro_batches:,} micro-batches through {layout.pp} stages, {r.schedule}"
+    memory = memory_point(peak_bytes, usable_bytes, 1.0, tone)
+    return [
+        Point("verdict", head.replace("\n", "; ") + ".", tone=tone),
+        Point("passes", format_si(r.window_s, "s"), drawn),
+        Point(
+            "bubble", f"{100 * r.bubble_frac:.1f} %", "of the step, on the stage that waits least"
+        ),
+        Point("transfers", format_si(r.transfer_wait_s, "s"), "waited for between stages"),
+        Point("rest", format_si(r.step_s - r.window_s, "s"), "before and after the passes"),
+        replace(memory, note=f"stage {fullest}, {memory.note}"),
+        Point("next", "-o step.trace.json", "opens in ui.perfetto.dev; --show picture draws it"),
+    ]
 
 
 def _warnings(line: Timeline) -> tuple[str, ...]:
@@ -169,15 +194,6 @@ def _table(line: Timeline) -> Table:
     def show(value: float) -> str:
         return format_si(value, "s") if value else "0"
 
-    parts = (
-        "forward_s",
-        "recompute_s",
-        "backward_s",
-        "weights_s",
-        "bubble_s",
-        "skipped_s",
-        "other_s",
-    )
     names = {
         "forward_s": "forward",
         "recompute_s": "recompute",
@@ -187,16 +203,12 @@ def _table(line: Timeline) -> Table:
         "skipped_s": "not drawn",
         "other_s": "rest of the step",
     }
-    used = [p for p in parts if any(getattr(d, p) for d in line.devices)]
-    return Table(
-        (
-            Column("stage", "stage"),
-            *(Column(p, names[p], show) for p in used),
-            Column("peak_bytes", "peak memory", gb),
-        ),
-        [(d.device + 1, *(getattr(d, p) for p in used), d.peak_bytes) for d in line.devices],
-        "Time and memory of each stage",
-    )
+    used = {k: name for k, name in names.items() if any(getattr(d, k) for d in line.devices)}
+    columns: dict[str, Any] = {"stage": "stage"}
+    columns |= {k: Column(k, name, show) for k, name in used.items()}
+    rows = [{"stage": d.device + 1, **asdict(d)} for d in line.devices]
+    memory = Column("peak_bytes", "peak memory", gb)
+    return Table.of({**columns, "peak_bytes": memory}, rows, "Time and memory of each stage")
 
 
 def _terms(line: Timeline, least: DeviceTime) -> tuple[Term, ...]:

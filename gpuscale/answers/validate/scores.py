@@ -10,7 +10,7 @@ from gpuscale.answers.progress import under_way
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.score.layouts import Choice
 from gpuscale.evidence.score.records import Summary
-from gpuscale.render.document import Column, Document, Facts, Table, Text
+from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
@@ -56,11 +56,12 @@ def scores_document(asked: Validate) -> Document:
         found = [row for rows in scored.values() for row in rows]
         files[check_target(asked.rows, "--rows", None)] = _rows_csv(found)
     sections = [_section(name, found, bool(chosen)) for name, found in scored.items()]
-    return Document(
+    return Document.layered(
         "validate",
         {"files": chosen or "own copy"},
         Scores(sections),
-        _blocks(sections),
+        _summary(sections),
+        _details(sections),
         csv_table=_summary_table(sections),
         files=files,
     )
@@ -295,27 +296,41 @@ def _headline(sections: list[Section]) -> str:
     return f"{told}, half of them within {typical}." if typical else f"{told}."
 
 
-def _blocks(sections: list[Section]) -> list[Block]:
+def _summary(sections: list[Section]) -> list[Point]:
+    """Sum up each section: its typical and its large errors, what its interval is worth."""
+    found = [Point("verdict", _headline(sections))]
+    for section in sections:
+        t = section.total
+        note = f"median of {t.n_scored:,} of {t.n_rows:,} rows; p90 {_percent(t.p90_frac)}, "
+        note += f"bias {_percent(t.bias_frac)}"
+        if t.coverage_frac is not None:
+            note += f"; the 80 % interval holds {_percent(t.coverage_frac)}"
+        found.append(Point(section.name, _percent(t.median_frac), note))
+    return found
+
+
+def _details(sections: list[Section]) -> dict[str, list[Block]]:
+    """Errors by class, choices of layouts, what is not scored and why, the worst rows."""
     table = _summary_table(sections)
     keep = [row for row in table.rows if row[3] or row[1] == "total"]
-    blocks: list[Block] = [Text(_headline(sections)), Table(table.columns, keep)]
+    left: list[Block] = []
     for section in sections:
-        if section.choices:
-            blocks.append(_choice_table(section))
-        left = [
+        rows = [
             (reason[:60], str(len(ids)), ", ".join(ids[:3]))
             for reason, ids in section.unpredicted.items()
         ]
-        if left:
+        if rows:
             total = sum(len(ids) for ids in section.unpredicted.values())
-            blocks.append(Facts(left[:8], f"{section.name}: {total} rows not scored"))
-    bad = [
-        (s.name, w["id"], w["gpu"], w["class"], w["ratio"]) for s in sections for w in s.worst[:4]
-    ]
+            left.append(Facts(rows[:8], f"{section.name}: {total} rows not scored"))
     heads = {"section": "worst", "id": "row", "gpu": "gpu", "class": "class"}
-    columns = [Column(key, head, right=False) for key, head in heads.items()]
-    columns.append(Column("ratio", "predicted/measured", lambda v: f"{v:.2f}"))
-    return [*blocks, Table(columns, bad)]
+    ratio = Column("ratio", "predicted/measured", lambda v: f"{v:.2f}")
+    bad = [{"section": s.name, **w} for s in sections for w in s.worst[:4]]
+    return {
+        "classes": [Text(_headline(sections)), Table(table.columns, keep)],
+        "choices": [_choice_table(section) for section in sections if section.choices],
+        "unscored": left,
+        "worst": [Table.of({**heads, "ratio": ratio}, bad)],
+    }
 
 
 def _choice_table(section: Section) -> Table:
