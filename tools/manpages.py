@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 from gpuscale.answers.table import COMMANDS
-from gpuscale.cli.help import help_text
+from gpuscale.cli.app import other_help
+from gpuscale.cli.help import OTHERS, help_text
 from gpuscale.version import __version__
 
 
@@ -50,6 +51,8 @@ def pages() -> dict[str, str]:
     made = {"gpuscale.1": page("gpuscale", "capacity planner for large language models", help_of())}
     for name, (_, about) in COMMANDS.items():
         made[f"gpuscale-{name}.1"] = page(f"gpuscale-{name}", about, help_of(name))
+    for name, about in OTHERS.items():
+        made[f"gpuscale-{name}.1"] = page(f"gpuscale-{name}", about, other_help(name))
     return made
 
 

@@ -49,6 +49,8 @@ def help_text(command: str) -> str:
 def cli_page() -> str:
     """Write the reference of the command line."""
     from gpuscale.answers.table import COMMANDS
+    from gpuscale.cli.app import other_help
+    from gpuscale.cli.help import OTHERS
 
     parts = [
         "# Command line",
@@ -59,6 +61,8 @@ def cli_page() -> str:
     ]
     for name, (_, line) in COMMANDS.items():
         parts.append(f"## gpuscale {name}\n\n{line}\n\n```text\n{help_text(name).rstrip()}\n```")
+    for name, line in OTHERS.items():
+        parts.append(f"## gpuscale {name}\n\n{line}\n\n```text\n{other_help(name).rstrip()}\n```")
     return "\n\n".join(parts) + "\n"
 
 

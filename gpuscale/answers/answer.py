@@ -114,7 +114,7 @@ class Answer(Mapping[str, Any]):
     def text(self, show: str = "all") -> str:
         """Return the text of details by their names, as ``--show`` prints them."""
         from gpuscale.render.layers import layer, named
-        from gpuscale.render.plain import to_text
+        from gpuscale.render.text import to_text
 
         return to_text(layer(self.document, named(show)))
 
@@ -201,7 +201,7 @@ class Answer(Mapping[str, Any]):
     def __str__(self) -> str:
         """Return the text that the command prints: the summary, or as GPUSCALE_SHOW says."""
         from gpuscale.render.layers import layer, usual
-        from gpuscale.render.plain import to_text
+        from gpuscale.render.text import to_text
 
         return to_text(layer(self.document, usual()))
 

@@ -123,11 +123,11 @@ def _answer(asked: Model) -> Document:
         return Document(
             "model", inputs, ModelToml(text), [Text(text.rstrip())], warnings=loaded.warnings
         )
-    return _counted(loaded, inputs, tokens, element)
+    return _counted(loaded, asked.model, inputs, tokens, element)
 
 
 def _counted(
-    loaded: Loaded, inputs: Mapping[str, str | float], tokens: int, element: float
+    loaded: Loaded, named: str, inputs: Mapping[str, str | float], tokens: int, element: float
 ) -> Document:
     from gpuscale.answers.changed import changed
     from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
@@ -161,7 +161,7 @@ def _counted(
         "model",
         inputs,
         result,
-        _summary(result, f"{title}.", tokens),
+        _summary(result, named, f"{title}.", tokens),
         {
             "layers": [Text(title), table],
             "parameters": [_parameters(result)],
@@ -174,7 +174,7 @@ def _counted(
     )
 
 
-def _summary(r: ModelAnswer, said: str, tokens: int) -> list[Point]:
+def _summary(r: ModelAnswer, named: str, said: str, tokens: int) -> list[Point]:
     """Parameters, layers, work of a token, cache, weights, and what to ask next."""
     from gpuscale.core.quantity import format_count, format_si
     from gpuscale.core.words import gb
@@ -187,6 +187,7 @@ def _summary(r: ModelAnswer, said: str, tokens: int) -> list[Point]:
     cache = f"a token; {gb(r.kv_cache_bytes)} a sequence of {tokens:,}"
     weights = r.params * (r.weight_bits or 16) / 8
     bits = f"at {r.weight_bits:g} bit, as published" if r.weight_bits else "in bf16"
+    following = f"gpuscale memory {named} --gpu h100"
     return [
         Point("verdict", said),
         Point("parameters", format_count(r.params), total),
@@ -197,7 +198,7 @@ def _summary(r: ModelAnswer, said: str, tokens: int) -> list[Point]:
         Point("training", format_si(r.training_flop_per_token, "flop"), f"a token: {train}"),
         Point("KV cache", format_si(r.kv_bytes_per_token, "bytes"), cache),
         Point("weights", gb(weights), bits),
-        Point("next", f"gpuscale memory {r.name} --gpu h100", "whether it fits"),
+        *([Point("next", following, "whether it fits")] if named != "-" else []),
     ]
 
 

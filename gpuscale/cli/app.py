@@ -76,6 +76,13 @@ def _other(name: str) -> Any:
     return cast(Any, typer.main.get_command(small)).commands[name]
 
 
+def other_help(name: str) -> str:
+    """Help of a command that is no question, as it is printed."""
+    made = _other(name)
+    with typer.Context(made, info_name=f"gpuscale {name}", max_content_width=80) as context:
+        return str(made.get_help(context))
+
+
 app = typer.Typer(
     name="gpuscale",
     cls=LazyGroup,

@@ -134,7 +134,7 @@ def answered(name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], 
     JSON, and whether it is an error.
     """
     from gpuscale.render.layers import layer
-    from gpuscale.render.plain import to_text
+    from gpuscale.render.text import to_text
 
     try:
         show, asked = _asked(name, given)
@@ -232,7 +232,7 @@ def read(address: str) -> tuple[str, str]:
     """
     from gpuscale.render.data import to_json
     from gpuscale.render.layers import layer
-    from gpuscale.render.plain import to_text
+    from gpuscale.render.text import to_text
 
     head, _, detail = address.removeprefix("gpuscale://answer/").partition("/")
     document = _kept.get(f"gpuscale://answer/{head}")

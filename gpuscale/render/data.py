@@ -8,11 +8,12 @@ import enum
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscale.foreign import csv_cell, fenced, markdown, markdown_cell
-from gpuscale.render.document import Bars, Document, Drawn, Facts, Summary, Table, Text
+from gpuscale.render.document import Document, Drawn, Summary, Table, Text
+from gpuscale.render.grid import grid
 from gpuscale.render.layers import points_of, summary_of
 from gpuscale.render.output import ESCAPED, strict
 
@@ -102,7 +103,9 @@ def to_csv(document: Document) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def _markdown_table(headers: list[str], right: list[bool], rows: list[list[str]]) -> str:
+def _markdown_table(
+    headers: Sequence[str], right: Sequence[bool], rows: Sequence[Sequence[str]]
+) -> str:
     lines = ["| " + " | ".join(map(markdown_cell, headers)) + " |"]
     lines.append("|" + "|".join("---:" if r else "---" for r in right) + "|")
     lines += ["| " + " | ".join(map(markdown_cell, row)) + " |" for row in rows]
@@ -120,27 +123,13 @@ def to_markdown(document: Document, explain: bool = False) -> str:
             continue
         if block.title:
             parts.append(f"### {markdown_cell(block.title)}")
-        if isinstance(block, Table):
-            columns = block.columns
-            rows = [
-                ["-" if v is None else c.show(v) for c, v in zip(columns, row, strict=True)]
-                for row in block.rows
-            ]
-            parts.append(
-                _markdown_table([c.header for c in columns], [c.right for c in columns], rows)
-            )
-        elif isinstance(block, Summary):
-            said, *points = block.points
-            rows = [[p.key, "  ".join(filter(None, (p.value, p.note)))] for p in points]
-            parts += [markdown(said.value), _markdown_table(["", ""], [False] * 2, rows)]
-        elif isinstance(block, Drawn):
+        if isinstance(block, Drawn):
             parts.append(fenced(list(block.lines)))
-        elif isinstance(block, Facts):
-            parts.append(_markdown_table(["", "", ""], [False] * 3, [list(r) for r in block.rows]))
-        elif isinstance(block, Bars):
-            parts.append(
-                _markdown_table(["", ""], [False, True], [[r[0], r[2]] for r in block.rows])
-            )
+            continue
+        made = grid(block)
+        heads = made.headers or [""] * len(made.right)
+        table = _markdown_table(heads, made.right, made.rows)
+        parts += [*filter(None, (markdown(made.before), table, markdown(made.after)))]
     if explain and document.terms:
         from gpuscale.render import explain as trees
 

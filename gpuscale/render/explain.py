@@ -5,14 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpuscale.core.quantity import UNITS, dimension_of, format_si
 from gpuscale.core.records import Term
 from gpuscale.foreign import clean, markdown
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -68,21 +64,23 @@ def node_of(term: Term) -> Node:
     )
 
 
-def _drawn(node: Node, first: str = "", rest: str = "") -> Iterator[str]:
+def _drawn(node: Node, width: int, first: str = "", rest: str = "") -> Iterator[str]:
+    from gpuscale.render.text import folded
+
     head, *more = node.lines()
-    yield first + head
     stem = rest + ("│  " if node.children else "   ")
-    yield from (stem + line for line in more)
+    for n, line in enumerate((head, *more)):
+        for k, part in enumerate(folded(line, width and max(20, width - len(stem)))):
+            yield (stem if n or k else first) + part
     for i, child in enumerate(node.children):
         last = i == len(node.children) - 1
-        yield from _drawn(
-            child, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  ")
-        )
+        branch, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        yield from _drawn(child, width, rest + branch, rest + below)
 
 
-def to_lines(terms: Iterable[Term]) -> list[str]:
-    """Trees as plain lines."""
-    return [line for term in terms for line in _drawn(node_of(term))]
+def to_lines(terms: Iterable[Term], width: int = 0) -> list[str]:
+    """Trees as plain lines; `width` of a terminal, 0 without end."""
+    return [line for term in terms for line in _drawn(node_of(term), width)]
 
 
 def _bullets(node: Node, indent: str) -> Iterator[str]:
@@ -99,22 +97,3 @@ def _bullets(node: Node, indent: str) -> Iterator[str]:
 def to_markdown(terms: Iterable[Term]) -> str:
     """Trees as nested lists."""
     return "\n".join(line for term in terms for line in _bullets(node_of(term), ""))
-
-
-def print_trees(terms: Iterable[Term], out: Console) -> None:
-    """Trees in a terminal, wrapped to its width."""
-    from rich.text import Text
-    from rich.tree import Tree
-
-    def grow(node: Node, branch: Tree | None) -> Tree:
-        head, *more = node.lines()
-        label = Text(head, style="bold" if more or node.children else "")
-        for line in more:
-            label.append(f"\n{line}", style="not bold" if line.startswith("=") else "not bold dim")
-        grown = branch.add(label) if branch else Tree(label)
-        for child in node.children:
-            grow(child, grown)
-        return grown
-
-    for term in terms:
-        out.print(grow(node_of(term), None))

@@ -69,6 +69,8 @@ def shrink(natural: Sequence[int], least: Sequence[int], budget: int) -> list[in
 def fit(table: Sequence[Sequence[str]], whole: Sequence[bool], width: int) -> list[Part]:
     """Divide the columns of a table (the first row are its headers) over one or several parts.
 
+    `width`: of the terminal; 0 has no end.
+
     As they are, if they fit; wrapped at blanks to a few lines a cell (cells of the columns that
     `whole` marks stay whole); else in parts below each other that repeat what names the rows.
     """
@@ -76,7 +78,7 @@ def fit(table: Sequence[Sequence[str]], whole: Sequence[bool], width: int) -> li
     natural = [max(map(len, cells)) for cells in by_column]
     everything = tuple(range(len(natural)))
     for gap in (WIDE_GAP, NARROW_GAP):
-        if _total(natural, gap) <= width:
+        if not width or _total(natural, gap) <= width:
             return [Part(everything, tuple(natural), gap)]
     least = [_least(cells, keep) for cells, keep in zip(by_column, whole, strict=True)]
     widths = shrink(natural, least, width - NARROW_GAP * (len(natural) - 1))
@@ -86,6 +88,23 @@ def fit(table: Sequence[Sequence[str]], whole: Sequence[bool], width: int) -> li
     ):
         return [Part(everything, tuple(widths), NARROW_GAP)]
     return _parts(natural, width, naming(table, whole))
+
+
+def squeezed(rows: Sequence[Sequence[str]], width: int) -> Part:
+    """Give columns that stay side by side the widths that a terminal has room for.
+
+    Examples
+    --------
+    >>> squeezed([("time", "1.0 s", "of a step")], 18).widths
+    (4, 5, 5)
+    """
+    by_column = list(zip(*rows, strict=True))
+    widths = [max(map(len, cells)) for cells in by_column]
+    if width and _total(widths, NARROW_GAP) > width:
+        least = [_least(("", *cells), max(map(len, cells)) <= LONGEST_WORD) for cells in by_column]
+        room = width - NARROW_GAP * (len(widths) - 1)
+        widths = shrink(widths, least, room) or [*least[:-1], max(8, room - sum(least[:-1]))]
+    return Part(tuple(range(len(widths))), tuple(widths), NARROW_GAP)
 
 
 def naming(table: Sequence[Sequence[str]], whole: Sequence[bool]) -> int:

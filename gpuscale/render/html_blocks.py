@@ -47,9 +47,9 @@ def sections(blocks: Sequence[Block]) -> Iterator[Section]:
             yield Section(title, "".join(_table(block, title)), len(block.columns) > 6)
         elif isinstance(block, Summary):
             points = [(p.key, p.value, p.note) for p in block.points[1:]]
-            yield Section("", "".join(_facts(Facts(points))), True)
+            yield Section("", _facts(points), True)
         elif isinstance(block, Facts):
-            yield Section(title, "".join(_facts(block)))
+            yield Section(title, _facts(block.rows))
         else:
             yield Section(title, "".join(_bars(block)))
 
@@ -59,12 +59,16 @@ def _scrolls(name: str) -> str:
     return f' tabindex="0" role="region" aria-label="{attribute(name)}"'
 
 
-def _facts(block: Facts) -> Iterator[str]:
-    yield '<table class="facts"><tbody>'
-    for label, value, remark in block.rows:
+def _facts(rows: Iterable[tuple[str, ...]]) -> str:
+    """Write rows of a label, a value and remarks."""
+    lines = []
+    for label, value, *remarks in rows:
         first = f'<th scope="row">{words(label)}</th>' if label else "<td></td>"
-        yield f'<tr>{first}<td class="r">{words(value)}</td><td>{words(remark)}</td></tr>'
-    yield "</tbody></table>"
+        more = "".join(f"<td>{words(remark)}</td>" for remark in remarks)
+        lines.append(
+            f"<tr>{first}<td{' class=r' if remarks else ''}>{words(value)}</td>{more}</tr>"
+        )
+    return f'<table class="facts"><tbody>{"".join(lines)}</tbody></table>'
 
 
 def _table(block: Table, title: str) -> Iterator[str]:
@@ -152,14 +156,8 @@ def _node(node: Node) -> Iterator[str]:
 
 
 def _inputs(inputs: Mapping[str, Any]) -> str:
-    rows = "\n".join(
-        f'<tr><th scope="row">{words(str(key))}</th><td>{words(_shown(value))}</td></tr>'
-        for key, value in inputs.items()
-    )
-    return (
-        '<details id="inputs"><summary>Inputs</summary><table class="facts"><tbody>'
-        f"{rows}</tbody></table></details>"
-    )
+    rows = _facts((str(key), _shown(value)) for key, value in inputs.items())
+    return f'<details id="inputs"><summary>Inputs</summary>{rows}</details>'
 
 
 def _shown(value: Any) -> str:

@@ -32,7 +32,7 @@ def rendered(
     document: Document, format_: str, extra: Mapping[str, Any], ascii_only: bool = False
 ) -> str:
     """Text of a document in a format; `extra` has what stands beside the result."""
-    from gpuscale.render import data, plain
+    from gpuscale.render import data, text
 
     if format_ == "json":
         return data.to_json(document, dict(extra), ascii_only)
@@ -40,7 +40,7 @@ def rendered(
         return data.to_csv(document)
     if format_ == "markdown":
         return data.to_markdown(document, explain="explain" in extra)
-    return plain.to_text(document, explain="explain" in extra)
+    return text.to_text(document, explain="explain" in extra)
 
 
 def check_target(text: str, flag: str = "-o", endings: Iterable[str] | None = ENDINGS) -> Path:

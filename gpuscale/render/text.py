@@ -1,29 +1,38 @@
-"""Documents in the terminal, by rich; a pipe gets plain lines."""
+"""Documents as lines of text: as wide as a terminal and in its colours, or whole and plain."""
 
 from __future__ import annotations
 
-import re
+import os
 import shutil
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, TextIO
 
 from gpuscale.foreign import clean
-from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Summary, Table, Text
-from gpuscale.render.fit import WIDE_GAP, Part, fit
+from gpuscale.render.document import Bars, Drawn, Facts, Summary, Table, Text
+from gpuscale.render.fit import Part, fit, squeezed
+from gpuscale.render.grid import BAR_WIDTH, bar_texts, grid, one_line
 from gpuscale.render.layers import LABEL_WIDTH, lines_of
 from gpuscale.render.output import coloured, write
 from gpuscale.render.palette import in_terminal, meaning
-from gpuscale.render.plain import BAR_WIDTH, bar_texts, cells, one_line, to_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text as Styled
+    from gpuscale.render.document import Block, Document
 
-PIPE_WIDTH = 100_000
 TONES = {"good": "green", "near": "yellow", "bad": "red", "": ""}
 """Colours of a verdict; its words alone say it too."""
 
+CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
+"""Styles and colours -> codes of a terminal."""
+
 WIDEST = 120
 """Columns of a summary, at most."""
+
+LONGEST_RULE = 100
+"""Columns of the rule below the headers of a table, where nothing else is as long."""
+
+Line = list[tuple[str, str]]
+"""Pieces of a line: text, and its style, as ``bold green`` or ``#306fb8``."""
 
 
 def tone_of(document: Document) -> str:
@@ -33,150 +42,147 @@ def tone_of(document: Document) -> str:
     return "good" if getattr(document.result, "fits", None) is True else ""
 
 
-def console(stream: TextIO) -> Console:
-    """Make the one console: no markup, no highlighting, nothing cut or wrapped in a pipe."""
-    from rich.console import Console
-
-    width, height = PIPE_WIDTH, 100
-    if stream.isatty():
-        columns, lines = shutil.get_terminal_size()
-        width, height = max(20, columns), max(1, lines)
-    wanted = coloured(stream)
-    return Console(
-        file=stream,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        width=width,
-        height=height,
-        force_terminal=wanted or None,
-        color_system="auto" if wanted else None,
-    )
+def to_text(document: Document, explain: bool = False) -> str:
+    """Every block whole and without colours; then the terms, if asked for."""
+    return "\n".join(map(bare, lines(document, 0, explain)))
 
 
 def print_document(document: Document, stream: TextIO, explain: bool = False) -> None:
     """Print each block, an empty line between blocks; all of it or nothing."""
-    if not (stream.isatty() or coloured(stream)):
-        write(stream, to_text(document, explain))
-        return
-    out = console(stream)
-    with out.capture() as captured:
-        for i, block in enumerate(document.blocks):
-            if i:
-                out.print()
-            if not isinstance(block, Text) and block.title:
-                out.print(clean(block.title), style="bold")
-            _print_block(block, out, tone_of(document), first=not i)
-        if explain and document.terms:
-            from gpuscale.render.explain import print_trees
-
-            out.print("\nHow it comes about", style="bold")
-            print_trees(document.terms, out)
-    write(stream, re.sub(r"[ \t]+$", "", captured.get(), flags=re.MULTILINE))
+    width = max(20, shutil.get_terminal_size().columns) if stream.isatty() else 0
+    said = painted if coloured(stream) else bare
+    write(stream, "\n".join(map(said, lines(document, width, explain))))
 
 
-def _print_block(block: Block, out: Console, tone: str, first: bool) -> None:
-    from rich.text import Text as Styled
-
-    if isinstance(block, Text):
-        text = Styled(clean(block.text))
-        if first:
-            text.stylize(f"bold {TONES[tone]}", 0, len(block.text.split("\n")[0]))
-        out.print(text, soft_wrap=out.width >= PIPE_WIDTH)
-    elif isinstance(block, Summary):
-        _print_summary(block, out)
-    elif isinstance(block, Drawn):
-        out.print(_picture(block), overflow="crop", no_wrap=True)
-    elif isinstance(block, Facts):
-        _print_facts(block, out, tone)
-    elif isinstance(block, Bars):
-        _print_bars(block, out)
-    else:
-        _print_table(block, out)
+def bare(line: Line) -> str:
+    """Line without colours."""
+    return "".join(text for text, _ in line).rstrip()
 
 
-def _print_summary(block: Summary, out: Console) -> None:
-    from rich.text import Text as Styled
-
-    width = 0 if out.width >= PIPE_WIDTH else min(out.width, WIDEST)
-    headed = True
-    for label, value, note, tone in lines_of(block, width):
-        colour = TONES[tone]
-        if not (label or value or note):
-            out.print()
-            headed = False
-            continue
-        line = Styled().append("" if headed else f"{label:<{LABEL_WIDTH - 1}} ", "dim")
-        out.print(line.append(value, f"bold {colour}").append(note, colour), soft_wrap=True)
+def painted(line: Line) -> str:
+    """Line with the codes of its colours."""
+    left, made = len(bare(line)), ""
+    for text, style in line:
+        text, left = text[:left], max(0, left - len(text))
+        codes = ";".join(map(_code, style.split()))
+        made += f"\x1b[{codes}m{text}\x1b[0m" if codes and text.strip() else text
+    return made
 
 
-def _picture(block: Drawn) -> Styled:
-    """Lines of a picture in letters, each letter in the colour of what it means."""
-    from rich.text import Text as Styled
+def _code(style: str) -> str:
+    """Code of a style; of a colour, of 256 where the terminal says no more."""
+    if style in CODES:
+        return CODES[style]
+    red, green, blue = (int(style[i : i + 2], 16) for i in (1, 3, 5))
+    if os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return f"38;2;{red};{green};{blue}"
+    red, green, blue = (round(5 * part / 255) for part in (red, green, blue))
+    return f"38;5;{16 + 36 * red + 6 * green + blue}"
 
-    rows = [Styled(clean(line)) for line in block.lines]
-    for row, start, end, name in block.tints:
-        rows[row].stylize(in_terminal(name), start, end)
-    return Styled("\n").join(rows)
 
-
-def _print_table(block: Table, out: Console) -> None:
-    headers = [one_line(c.header) for c in block.columns]
-    rows = [[one_line(cell) for cell in row] for row in cells(block)]
-    for i, part in enumerate(fit([headers, *rows], [c.right for c in block.columns], out.width)):
+def lines(document: Document, width: int, explain: bool = False) -> Iterator[Line]:
+    """Lines of an answer; `width` of a terminal, 0 without end."""
+    for i, block in enumerate(document.blocks):
         if i:
-            out.print()
-        _print_part(block, [headers, *rows], part, out)
+            yield []
+        if not isinstance(block, Text) and block.title:
+            yield [(clean(block.title), "bold")]
+        yield from _block(block, width, tone_of(document), first=not i)
+    if explain and document.terms:
+        from gpuscale.render.explain import to_lines
+
+        yield from ([], [("How it comes about", "bold")])
+        yield from ([(line, "")] for line in to_lines(document.terms, width))
 
 
-def _print_part(block: Table, rows: list[list[str]], part: Part, out: Console) -> None:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text as Styled
+def _block(block: Block, width: int, tone: str, first: bool) -> Iterator[Line]:
+    if isinstance(block, Text):
+        for n, line in enumerate(clean(block.text).split("\n")):
+            style = f"bold {TONES[tone]}" if first and not n else ""
+            yield from ([(part, style)] for part in folded(line, width))
+    elif isinstance(block, Summary):
+        yield from _summary(block, width)
+    elif isinstance(block, Drawn):
+        yield from _picture(block, width)
+    elif isinstance(block, Table):
+        yield from _table(block, width)
+    elif isinstance(block, Facts):
+        yield from _facts(block, width, tone)
+    else:
+        yield from _bars(block, width)
 
-    sides = (0, 1, 0, 1 if part.gap == WIDE_GAP else 0)
-    table = RichTable(
-        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=sides, border_style="dim"
-    )
-    for i, width in zip(part.indices, part.widths, strict=True):
-        justify: Any = "right" if block.columns[i].right else "left"
-        table.add_column(rows[0][i], justify=justify, overflow="fold", width=width)
-    for row in rows[1:]:
-        table.add_row(*(Styled(row[i]) for i in part.indices))
-    out.print(table)
+
+def folded(text: str, width: int) -> list[str]:
+    """Text in lines of a width, cut at words; what it is indented by, every line is."""
+    if not width or len(text) <= width:
+        return [text]
+    indent = " " * min(len(text) - len(text.lstrip()), width // 2)
+    return wrap(text, width, break_on_hyphens=False, subsequent_indent=indent) or [""]
 
 
-def _print_facts(block: Facts, out: Console, tone: str) -> None:
-    from rich.table import Table as RichTable
-    from rich.text import Text as Styled
+def _summary(block: Summary, width: int) -> Iterator[Line]:
+    headed = True
+    for label, value, note, tone in lines_of(block, min(width, WIDEST)):
+        headed = headed and bool(label or value or note)
+        head = "" if headed else f"{label:<{LABEL_WIDTH - 1}} "
+        yield [(head, "dim"), (value, f"bold {TONES[tone]}"), (note, TONES[tone])]
 
-    table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    labels = max((len(row[0]) for row in block.rows), default=0)
-    values = max((len(row[1]) for row in block.rows), default=0)
-    table.add_column(overflow="fold", no_wrap=labels <= 24, style="dim")
-    table.add_column(justify="right", overflow="fold", no_wrap=values <= 16, style="bold")
-    table.add_column(overflow="fold")
-    for row in block.rows:
+
+def _picture(block: Drawn, width: int) -> Iterator[Line]:
+    """Lines of a picture in letters, each letter in the colour of what it means."""
+    for i, line in enumerate(block.lines):
+        row, at, pieces = clean(line)[: width or None], 0, []
+        for start, end, name in sorted(t[1:] for t in block.tints if t[0] == i):
+            pieces += [(row[at:start], ""), (row[start:end], in_terminal(name))]
+            at = end
+        yield [*pieces, (row[at:], "")]
+
+
+def _row(
+    cells: Sequence[str], part: Part, right: Sequence[bool], styles: Sequence[str] = ()
+) -> Iterator[Line]:
+    """Lines of a row: each cell as wide as its column."""
+    columns = [folded(cells[i], wide) for i, wide in zip(part.indices, part.widths, strict=True)]
+    for k in range(max(map(len, columns))):
+        line: Line = []
+        for n, (i, wide) in enumerate(zip(part.indices, part.widths, strict=True)):
+            text = columns[n][k] if k < len(columns[n]) else ""
+            text = text.rjust(wide) if right[i] else text.ljust(wide)
+            line += [(" " * part.gap, "")] if n else []
+            line.append((text, styles[i] if styles else ""))
+        yield line
+
+
+def _table(block: Table, width: int) -> Iterator[Line]:
+    made = grid(block)
+    rows = [list(map(one_line, row)) for row in (made.headers, *made.rows)]
+    for n, part in enumerate(fit(rows, made.right, width)):
+        if n:
+            yield []
+        head, *body = [list(_row(row, part, made.right)) for row in rows]
+        yield from head
+        longest = max((len(bare(line)) for found in body for line in found), default=0)
+        above = max(len(bare(line)) for line in head)
+        yield [("─" * max(above, min(width or LONGEST_RULE, longest)), "dim")]
+        yield from (line for found in body for line in found)
+
+
+def _facts(block: Facts, width: int, tone: str) -> Iterator[Line]:
+    rows = [list(map(one_line, row)) for row in block.rows]
+    part = squeezed(rows, width)
+    for row in rows:
         colour = TONES[tone] if row[0] == "verdict" else ""
-        label, value, remark = map(clean, row)
-        table.add_row(Styled(label), Styled(value, colour), Styled(remark, colour))
-    out.print(table)
+        yield from _row(row, part, (False, True, False), ("dim", f"bold {colour}", colour))
 
 
-def _print_bars(block: Bars, out: Console) -> None:
-    from rich.text import Text as Styled
-
+def _bars(block: Bars, width: int) -> Iterator[Line]:
     labels = [one_line(label) for label, _, _ in block.rows]
-    label_width = max(map(len, labels), default=0)
-    text_width = max((len(text) for _, _, text in block.rows), default=0)
-    bar_width = max(8, min(BAR_WIDTH, out.width - label_width - text_width - 4))
-    full, empty = ("█", "·") if out.encoding.startswith("utf") else ("#", ".")
-    bars = bar_texts(block, bar_width, full, empty)
-    for label, (_, _, text), bar in zip(labels, block.rows, bars, strict=True):
-        line = Styled(f"{label:<{label_width}}  {text:>{text_width}}  ")
-        name = meaning(label)
-        line.append(bar.rstrip(empty), in_terminal(name) if name else "")
-        line.append(bar[len(bar.rstrip(empty)) :], "dim")
-        out.print(line, overflow="fold")
+    wide, end = (max(map(len, n), default=0) for n in (labels, [row[2] for row in block.rows]))
+    room = min(BAR_WIDTH, width - wide - end - 4) if width else BAR_WIDTH
+    drawn = bar_texts(block, max(8, room))
+    for label, (_, _, text), bar in zip(labels, block.rows, drawn, strict=True):
+        full, name = bar.rstrip("·"), meaning(label)
+        colour = in_terminal(name) if name else ""
+        yield [(f"{label:<{wide}}  {text:>{end}}  ", ""), (full, colour), (bar[len(full) :], "dim")]
     if block.limit_text:
-        out.print(Styled(clean(block.limit_text)))
+        yield from ([(part, "")] for part in folded(clean(block.limit_text), width))

@@ -59,7 +59,7 @@ def test_help_lists_every_command(capsys):
         ("import gpuscale", ""),
         ("import gpuscale.core", ""),
         ("import gpuscale.cli.app", "typer"),
-        ("import gpuscale.render.plain", ""),
+        ("import gpuscale.render.text", ""),
         ("from gpuscale.cli.app import run; run(['explain', 'mfu'])", "typer"),
         (
             "from gpuscale.cli.app import run; run(['matmul-time', 'h100', '8', '8', '8'])",

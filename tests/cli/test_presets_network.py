@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gpuscale.cli.app import run
-from gpuscale.cli.completion import complete_cluster, complete_gpu, complete_model
+from gpuscale.cli.completion import completer
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import preset_names
 
@@ -109,7 +109,7 @@ def test_network_of_every_cluster(capsys, name):
 
 
 def test_completion():
-    assert complete_gpu("h100") == [
+    assert completer("gpu")("h100") == [
         "h100-nvl",
         "h100-pcie",
         "h100-sxm",
@@ -118,9 +118,9 @@ def test_completion():
         "h100-94gb",
         "h100-sxm5",
     ]
-    assert {"dgx-h100", "dgx-h200"} <= set(complete_cluster("dgx-h"))
-    assert "h100" in complete_cluster("h1")
-    assert "llama3-70b" in complete_model("llama3-7")
+    assert {"dgx-h100", "dgx-h200"} <= set(completer("cluster")("dgx-h"))
+    assert "h100" in completer("cluster")("h1")
+    assert "llama3-70b" in completer("model")("llama3-7")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_full_disk_is_no_bug(line):
 
 def test_completion_reads_no_preset():
     code = (
-        "from gpuscale.cli.completion import complete_cluster as c; import sys;"
+        "from gpuscale.cli.completion import completer; import sys; c = completer('cluster');"
         "assert c('dgx'); print(*{'pydantic', 'rich', 'numpy'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []

@@ -11,6 +11,7 @@ import tomli
 import yaml
 
 from gpuscale.answers.table import COMMANDS
+from gpuscale.cli.help import OTHERS
 from gpuscale.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +25,7 @@ def manual():
 
 
 def test_every_command_has_a_manual_page(manual):
-    assert set(manual) == {"gpuscale.1", *(f"gpuscale-{name}.1" for name in COMMANDS)}
+    assert set(manual) == {"gpuscale.1", *(f"gpuscale-{name}.1" for name in (*COMMANDS, *OTHERS))}
     for text in manual.values():
         assert text.startswith(".TH GPUSCALE") and ".SH NAME" in text and ".SH OPTIONS" in text
 

@@ -150,10 +150,11 @@ def document(
     title = f"{op}{kind} of {_size(found.array_bytes)} on {n:,} GPU{'s' * (n > 1)} of {spec.name}"
     if used.inner > 1:
         title += f", array sharded {used.inner} ways on an inner axis"
+    said = f"{time(expected.time_s)} expected" if expected else f"{time(found.time_s)}, the ideal"
     extra = None
     details: dict[str, list[Block]] = {
         "figures": [
-            Text(f"{title}: {time(expected.time_s if expected else found.time_s)}."),
+            Text(f"{title}: {said}."),
             _figures(found, expected, ring_s, ring_bytes_per_s, hop_s=hop_s),
             *changed(loaded),
         ],

@@ -8,12 +8,11 @@ from typing import Any
 from gpuscale.render.data import plain
 from gpuscale.render.document import Document
 from gpuscale.render.pictures.chart import Axis, Chart, Lines, Series, Stack
+from gpuscale.render.pictures.roofline import INTENSITY, RATE, operator_roofline
 
 
 def product(document: Document) -> list[Chart]:
     """One matrix product or elementwise operation under the roof of its GPU."""
-    from gpuscale.render.pictures.roofline import operator_roofline
-
     r, inputs = plain(document.result), document.inputs
     if not (r.get("flop_per_s") and r.get("bytes_per_s") and r.get("flop") and r.get("time_s")):
         return []
@@ -23,11 +22,8 @@ def product(document: Document) -> list[Chart]:
         groups["expected"] = [("", x, r["flop"] / r["expected"]["time_s"])]
     sizes = [f"{inputs[k]:,}" for k in ("m", "k", "n") if isinstance(inputs.get(k), (int, float))]
     note = f"{r['kind']} {' x '.join(sizes)}, {r.get('compute_dtype') or ''}".rstrip(", ")
-    return [
-        operator_roofline(
-            r["flop_per_s"], r["bytes_per_s"], groups, f"Roofline of {inputs.get('gpu')}", note
-        )
-    ]
+    title = f"Roofline of {inputs.get('gpu')}"
+    return [operator_roofline(r["flop_per_s"], r["bytes_per_s"], groups, title, note)]
 
 
 def chip(document: Document) -> list[Chart]:
@@ -46,27 +42,15 @@ def chip(document: Document) -> list[Chart]:
     by_rate: dict[float, list[str]] = {}
     for name, peak in peaks.items():
         by_rate.setdefault(peak, []).append(name)
-    series = [
-        Series(
-            ", ".join(names),
-            [
-                (x, min(peak, x * hbm), f"ridge of {', '.join(names)}")
-                for x in (1.0, peak / hbm, high)
-            ],
-        )
-        for peak, names in sorted(by_rate.items())
-    ]
-    return [
-        Lines(
-            key="roofline",
-            title=f"Rooflines of {r.get('gpu')}",
-            x=Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
-            y=Axis("rate of one GPU", "flop_per_s", True),
-            series=series,
-            marks=(),
-            note=f"memory bandwidth {Axis('', 'bytes_per_s').text(hbm)}; dense rates",
-        )
-    ]
+    series = []
+    for peak, names in sorted(by_rate.items()):
+        said = ", ".join(names)
+        corners = (1.0, peak / hbm, high)
+        points = [(x, min(peak, x * hbm), f"ridge of {said}") for x in corners]
+        series.append(Series(said, points))
+    note = f"memory bandwidth {Axis('', 'bytes_per_s').text(hbm)}; dense rates"
+    title = f"Rooflines of {r.get('gpu')}"
+    return [Lines("roofline", title, INTENSITY, RATE, series, note=note)]
 
 
 def levels(r: Mapping[str, Any], where: str) -> list[Chart]:
@@ -77,17 +61,8 @@ def levels(r: Mapping[str, Any], where: str) -> list[Chart]:
     rows.append(("all, ideal", [r["time_s"]]))
     if r.get("expected"):
         rows.append(("all, expected", [r["expected"]["time_s"]]))
-    return [
-        Stack(
-            key="levels",
-            title="Time by network level",
-            axis=Axis("time", "s"),
-            parts=["time"],
-            rows=rows,
-            limit=None,
-            note=f"{where}; the levels run at once, the slowest counts",
-        )
-    ]
+    note = f"{where}; the levels run at once, the slowest counts"
+    return [Stack("levels", "Time by network level", Axis("time", "s"), ["time"], rows, note=note)]
 
 
 def collective(document: Document) -> list[Chart]:
@@ -103,14 +78,10 @@ def collective(document: Document) -> list[Chart]:
     where = f"{inputs.get('op')} on {rows[0]['n_gpus']:,} GPUs of {inputs.get('cluster')}"
     size = Axis("size of the array", "bytes", log=True)
     charts: list[Chart] = []
+    rate = Axis("bus bandwidth", "bytes_per_s")
     for key, field, title, axis in (
         ("time", "time_s", "Collective time against size", Axis("time", "s", log=True)),
-        (
-            "busbw",
-            "busbw_bytes_per_s",
-            "Bus bandwidth against size",
-            Axis("bus bandwidth", "bytes_per_s"),
-        ),
+        ("busbw", "busbw_bytes_per_s", "Bus bandwidth against size", rate),
     ):
         ideal = [(row["array_bytes"], row[field], "") for row in rows if row.get(field)]
         series = [Series("roofline (ideal)", ideal)]
@@ -121,7 +92,5 @@ def collective(document: Document) -> list[Chart]:
         ]
         series += [Series("expected", real)] if real else []
         if ideal:
-            charts.append(
-                Lines(key=key, title=title, x=size, y=axis, series=series, marks=(), note=where)
-            )
+            charts.append(Lines(key, title, size, axis, series, note=where))
     return charts

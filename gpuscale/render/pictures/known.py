@@ -50,15 +50,8 @@ def memory_stack(
         if any(getattr(s, key) > 0.0 for _, s in stages)
     }
     rows = [(name, [getattr(s, key) for key in used]) for name, s in stages]
-    return Stack(
-        key="memory",
-        title=title,
-        axis=Axis("memory of one GPU", "bytes"),
-        parts=list(used.values()),
-        rows=rows,
-        limit=limit,
-        note=note,
-    )
+    axis = Axis("memory of one GPU", "bytes")
+    return Stack("memory", title, axis, list(used.values()), rows, limit, note)
 
 
 def step_stack(step: StepResult, note: str = "") -> Stack:
@@ -75,15 +68,7 @@ def step_stack(step: StepResult, note: str = "") -> Stack:
         names.append("other")
     else:
         rows = [(name, values[:-1]) for name, values in rows]
-    return Stack(
-        key="step",
-        title="Where the step goes",
-        axis=Axis("time", "s"),
-        parts=names,
-        rows=rows,
-        limit=None,
-        note=note,
-    )
+    return Stack("step", "Where the step goes", Axis("time", "s"), names, rows, note=note)
 
 
 def _strip(strip: Strip) -> Stack:
@@ -150,30 +135,16 @@ def _one_plan(document: Document) -> list[Chart]:
     limit = (r.capacity_bytes, f"usable {Axis('', 'bytes').text(r.capacity_bytes)}")
     charts: list[Chart] = [step_stack(r.step, where)]
     if document.pictures is None:
-        charts.append(
-            memory_stack(
-                [(f"stage {r.memory.stage + 1}", r.memory)],
-                "Memory of the fullest GPU",
-                limit,
-                where,
-            )
-        )
+        fullest = [(f"stage {r.memory.stage + 1}", r.memory)]
+        charts.append(memory_stack(fullest, "Memory of the fullest GPU", limit, where))
     charts += _layouts(r, limit[1], where)
     if r.limits:
         charts += _limits(r.limits, where)
     if r.sensitivity:
         rows = [(f"{e.figure} {e.change}", [max(0.0, e.gain_frac)]) for e in r.sensitivity]
-        charts.append(
-            Stack(
-                key="sensitivity",
-                title="What would help: time saved per token",
-                axis=Axis("saved", "frac"),
-                parts=["expected time saved"],
-                rows=rows,
-                limit=None,
-                note=where,
-            )
-        )
+        title, parts = "What would help: time saved per token", ["expected time saved"]
+        saved = Axis("saved", "frac")
+        charts.append(Stack("sensitivity", title, saved, parts, rows, note=where))
     return charts
 
 
@@ -207,19 +178,9 @@ def _limits(limits: Sequence[Any], note: str) -> list[Chart]:
         for row in limits
         if row.ratio and 0.0 < row.ratio < 1e6 and row.in_use
     ]
-    if not rows:
-        return []
-    return [
-        Stack(
-            key="limits",
-            title="Communication over arithmetic, by parallelism",
-            axis=Axis("ratio"),
-            parts=["communication time / arithmetic time"],
-            rows=rows,
-            limit=(1.0, "communication-bound above 1"),
-            note=note,
-        )
-    ]
+    title = "Communication over arithmetic, by parallelism"
+    parts, bound = ["communication time / arithmetic time"], (1.0, "communication-bound above 1")
+    return [Stack("limits", title, Axis("ratio"), parts, rows, bound, note)] if rows else []
 
 
 def _job(inputs: Mapping[str, Any]) -> str:
@@ -287,13 +248,12 @@ def _front(fit: Sequence[Any], note: str) -> list[Chart]:
 
 def _sweep(document: Document) -> list[Chart]:
     """Each number over the swept key; a second key makes the lines."""
+    from gpuscale.render.data import plain
     from gpuscale.render.pictures.sweep import sweep_charts
 
     fixed = {k: v for k, v in document.inputs.items() if k not in ("changed", "command")}
     words = [str(k) if v is True else f"{k} {v}" for k, v in fixed.items()]
     note = f"{document.inputs['command']}: " + ", ".join([*words, *document.inputs["changed"]])
-    from gpuscale.render.data import plain
-
     return sweep_charts(plain(document.result), note)
 
 

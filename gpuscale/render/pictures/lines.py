@@ -67,15 +67,10 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
     """(height, drawn parts)."""
     top, parts = heading(chart.title, chart.note)
     if len(chart.series) > 1 or (chart.series and chart.series[0].name):
-        top, keys = legend(
-            [s.name for s in chart.series],
-            20,
-            y=top + 12,
-            right=WIDTH - 16,
-            shape="line",
-            points=[n for n, s in enumerate(chart.series) if not s.line],
-            bare=[n for n, s in enumerate(chart.series) if not s.markers],
-        )
+        names = [s.name for s in chart.series]
+        points = [n for n, s in enumerate(chart.series) if not s.line]
+        bare = [n for n, s in enumerate(chart.series) if not s.markers]
+        top, keys = legend(names, 20, top + 12, WIDTH - 16, "line", points, bare)
         parts += keys
     xs, ys = values_of(chart)
     zero = any(s.line for s in chart.series)  # a cloud of points needs no zero
@@ -115,8 +110,8 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
             tip = f"{label or series.name}: {chart.x.text(a)}, {chart.y.text(b)}"
             parts.append(marker(x(a), y(b), n, tip))
         if not series.line:
-            names = [(x(a), y(b), label) for a, b, label in series.points if label]
-            parts += labels(names, (left, top, right, bottom), taken)
+            told = [(x(a), y(b), label) for a, b, label in series.points if label]
+            parts += labels(told, (left, top, right, bottom), taken)
     return bottom + 60, parts
 
 
@@ -146,14 +141,9 @@ def _marks(chart: Lines, x: Scale, y: Scale, box: Box) -> Iterator[str]:
         at = x(mark.value)
         yield line(at, top, at, bottom, "gs-mark", "5 4")
         flip = at + width_of(mark.label, 12) + 8 > right
-        yield text(
-            at - 5 if flip else at + 5,
-            bottom - 8 - 15 * used,
-            mark.label,
-            "gs-markt gs-halo",
-            "end" if flip else "start",
-            size=12,
-        )
+        where, anchor = (at - 5, "end") if flip else (at + 5, "start")
+        kind = "gs-markt gs-halo"
+        yield text(where, bottom - 8 - 15 * used, mark.label, kind, anchor, size=12)
         used += 1
 
 
@@ -171,20 +161,9 @@ def labels(names: Sequence[tuple[float, float, str]], box: Box, taken: list[Box]
     left, top, right, bottom = box
     for px, py, label in names:
         wide = width_of(label, 12)
-        for dx, dy in (
-            (9, 4),
-            (-9 - wide, 4),
-            (-wide / 2, -10),
-            (-wide / 2, 20),
-            (9, -10),
-            (9, 18),
-            (-9 - wide, -10),
-            (-9 - wide, 18),
-            (14, 32),
-            (14, -24),
-            (-14 - wide, 32),
-            (-14 - wide, -24),
-        ):
+        sides = [(side, dy) for dy in (4, -10, 18) for side in (9, -9 - wide)]
+        far = [(side, dy) for side in (14, -14 - wide) for dy in (32, -24)]
+        for dx, dy in (*sides[:2], (-wide / 2, -10), (-wide / 2, 20), *sides[2:], *far):
             spot = (px + dx, py + dy - 11, px + dx + wide, py + dy + 3)
             inside = spot[0] > left and spot[2] < right and spot[1] > top and spot[3] < bottom
             if inside and not any(_meet(spot, t) for t in taken):

@@ -9,6 +9,9 @@ from gpuscale.render.pictures.chart import Axis, Lines, Mark, Series
 Point = tuple[str, float, float]
 """Name, intensity [FLOP/byte], rate [FLOP/s]."""
 
+INTENSITY = Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True)
+RATE = Axis("rate of one GPU", "flop_per_s", True)
+
 
 def operator_roofline(
     peak_flop_per_s: float,
@@ -31,15 +34,7 @@ def operator_roofline(
     for name, points in groups.items():
         series.append(Series(name, [(x, y, label) for label, x, y in points], line=False))
     mark = Mark("x", ridge, f"ridge {ridge:,.0f} FLOP/byte")
-    return Lines(
-        key="roofline",
-        title=title,
-        x=Axis("arithmetic intensity (FLOP per byte of memory traffic)", "", True),
-        y=Axis("rate of one GPU", "flop_per_s", True),
-        series=series,
-        marks=[mark],
-        note=note,
-    )
+    return Lines("roofline", title, INTENSITY, RATE, series, [mark], note)
 
 
 def limits_over_gpus(boards: Mapping[int, Mapping[str, float]], note: str) -> Lines | None:
@@ -53,14 +48,7 @@ def limits_over_gpus(boards: Mapping[int, Mapping[str, float]], note: str) -> Li
         points = [(float(n), b[axis], "") for n, b in boards.items() if b.get(axis, 0.0) > 0.0]
         if len(points) > 1:
             series.append(Series(axis, points))
-    if not series:
-        return None
-    return Lines(
-        key="limits",
-        title="Parallelism limits: communication over arithmetic",
-        x=Axis("GPUs", "count", True),
-        y=Axis("communication time / arithmetic time", "", True),
-        series=series,
-        marks=[Mark("y", 1.0, "communication-bound above")],
-        note=note,
-    )
+    title = "Parallelism limits: communication over arithmetic"
+    x, y = Axis("GPUs", "count", True), Axis("communication time / arithmetic time", "", True)
+    mark = Mark("y", 1.0, "communication-bound above")
+    return Lines("limits", title, x, y, series, [mark], note) if series else None

@@ -52,16 +52,8 @@ def draw_stack(chart: Stack) -> tuple[float, list[str]]:
         at = left + per * limit
         parts.append(line(at, top - 6, at, bottom, "gs-mark", "5 4"))
         flip = at + width_of(chart.limit[1], 12) > WIDTH - 10
-        parts.append(
-            text(
-                WIDTH - 10 if flip else at,
-                top - 10,
-                chart.limit[1],
-                "gs-markt",
-                "end" if flip else "start",
-                size=12,
-            )
-        )
+        where, anchor = (WIDTH - 10, "end") if flip else (at, "start")
+        parts.append(text(where, top - 10, chart.limit[1], "gs-markt", anchor, size=12))
     parts.append(line(left, bottom, right, bottom, "gs-a"))
     parts.append(text((left + right) / 2, bottom + 40, chart.axis.label, anchor="middle"))
     return bottom + 54, parts

@@ -54,66 +54,37 @@ def step_gantts(timeline: Timeline, about: str, n_shown: int = PASSES_SHOWN) -> 
     busy = [[e for e in lane if e.kind in passes] for lane in lanes]
     fullest = max(busy, key=len)
     time, total = Axis("time", "s"), timeline.total_s
+    title = "One step in time"
     if len(fullest) <= 2 * n_shown:
-        return [
-            _gantt(
-                timeline,
-                lanes,
-                start=0.0,
-                end=total,
-                key="timeline",
-                title="One step in time",
-                about=about,
-            )
-        ]
+        return [_gantt(timeline, lanes, (0.0, total), "timeline", title, about)]
     until = fullest[n_shown].start_s
     since = fullest[-n_shown].start_s
     done = max(e.start_s + e.duration_s for e in fullest[-n_shown:])
     if total - done > done - since:  # what follows the passes takes most of the room
         since = fullest[-max(1, n_shown // 3)].start_s
-    first = _gantt(
-        timeline,
-        lanes,
-        start=0.0,
-        end=until,
-        key="timeline",
-        title="One step in time: its start",
-        about=about,
-        part=f", of which the first {time.text(until)}",
-    )
-    last = _gantt(
-        timeline,
-        lanes,
-        start=since,
-        end=total,
-        key="timeline-end",
-        title="One step in time: its end",
-        about=about,
-        part=f", of which the last {time.text(total - since)}",
-    )
-    return [first, last]
+    first = f"{about}, of which the first {time.text(until)}"
+    last = f"{about}, of which the last {time.text(total - since)}"
+    return [
+        _gantt(timeline, lanes, (0.0, until), "timeline", f"{title}: its start", first),
+        _gantt(timeline, lanes, (since, total), "timeline-end", f"{title}: its end", last),
+    ]
 
 
 def _gantt(
     timeline: Timeline,
     lanes: list[list[Event]],
-    start: float,
-    end: float,
+    span: tuple[float, float],
     key: str,
     title: str,
     about: str,
-    part: str = "",
 ) -> Gantt:
-    shown = [
-        [
-            e
-            for e in lane
-            if e.kind in LETTERS
-            and e.start_s < end - 1e-12
-            and e.start_s + e.duration_s > start + 1e-12
-        ]
-        for lane in lanes
-    ]
+    start, end = span
+
+    def seen(e: Event) -> bool:
+        inside = e.start_s < end - 1e-12 and e.start_s + e.duration_s > start + 1e-12
+        return e.kind in LETTERS and inside
+
+    shown = [[e for e in lane if seen(e)] for lane in lanes]
     kinds = [k for k in LETTERS if any(e.kind == k for lane in shown for e in lane)]
     drawn = []
     for device, lane in enumerate(shown):
@@ -127,12 +98,10 @@ def _gantt(
     time = Axis("time", "s")
     note = (
         f"{about}; {timeline.schedule}, {timeline.n_micro_batches:,} micro-batches, step "
-        f"{time.text(timeline.total_s)}{part}; boxes carry the number of the micro-batch"
+        f"{time.text(timeline.total_s)}; boxes carry the number of the micro-batch"
     )
     names = [(EVENT_KINDS[k], LETTERS[k]) for k in kinds]
-    return Gantt(
-        key=key, title=title, axis=time, total=end, kinds=names, lanes=drawn, note=note, start=start
-    )
+    return Gantt(key, title, time, end, names, drawn, note, start)
 
 
 def memory_over_time(timeline: Timeline, usable_bytes: float) -> Lines:
@@ -148,11 +117,5 @@ def memory_over_time(timeline: Timeline, usable_bytes: float) -> Lines:
         points.append((timeline.total_s, points[-1][1], ""))
         series.append(Series(f"stage {device + 1}", points, markers=False))
     mark = Mark("y", usable_bytes, f"usable {Axis('', 'bytes').text(usable_bytes)}")
-    return Lines(
-        "memory-time",
-        "Memory of one GPU over the step",
-        Axis("time", "s"),
-        Axis("memory", "bytes"),
-        series,
-        [mark],
-    )
+    x, y = Axis("time", "s"), Axis("memory", "bytes")
+    return Lines("memory-time", "Memory of one GPU over the step", x, y, series, [mark])

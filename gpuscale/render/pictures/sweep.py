@@ -73,15 +73,8 @@ def _lines(name: str, note: str, swept: str, key: str, series: list[Series]) -> 
     ys = [y for s in series for _, y, _ in s.points]
     y = _axis(key, ys)
     y = Axis(key_words(name), y.dim, min(ys) > 0 and max(ys) / min(ys) >= LOG_FROM)
-    return Lines(
-        key=name.replace(".", "-"),
-        title=_title(f"{key_words(name)} over {key_words(swept)}"),
-        x=x,
-        y=y,
-        series=series,
-        marks=(),
-        note=note,
-    )
+    title = _title(f"{key_words(name)} over {key_words(swept)}")
+    return Lines(name.replace(".", "-"), title, x, y, series, note=note)
 
 
 def _family(keys: Sequence[str], key: str, points: Sequence[dict[str, Any]], note: str) -> Chart:
@@ -113,12 +106,5 @@ def _stack(key: str, rows: Sequence[tuple[str, dict[str, Any]]], note: str) -> S
         if _is_number(p["numbers"][key])
     ]
     axis = Axis(key_words(key), dimension_of(key.rsplit(".", 1)[-1]))
-    return Stack(
-        key=key.replace(".", "-"),
-        title=_title(key_words(key)),
-        axis=axis,
-        parts=[key_words(key)],
-        rows=found,
-        limit=None,
-        note=note,
-    )
+    said = key_words(key)
+    return Stack(key.replace(".", "-"), _title(said), axis, [said], found, note=note)
