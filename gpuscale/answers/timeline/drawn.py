@@ -160,7 +160,7 @@ def _summary(
     tone = tone_of(peak_bytes <= usable_bytes, peak_bytes, usable_bytes)
     fullest = max(r.stages, key=lambda d: d.peak_bytes or 0.0).device + 1
     drawn = f"{r.n_micro_batches:,} micro-batches through {layout.pp} stages, {r.schedule}"
-    memory = memory_point(peak_bytes, usable_bytes, 1.0, tone)
+    memory = memory_point(peak_bytes, usable_bytes, None, tone)
     return [
         Point("verdict", head.replace("\n", "; ") + ".", tone=tone),
         Point("passes", format_si(r.window_s, "s"), drawn),
