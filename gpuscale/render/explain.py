@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from gpuscale.core.quantity import UNITS, dimension_of, format_si
 from gpuscale.core.records import Term
 from gpuscale.foreign import clean, markdown
+from gpuscale.render.fit import folded
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -65,8 +66,6 @@ def node_of(term: Term) -> Node:
 
 
 def _drawn(node: Node, width: int, first: str = "", rest: str = "") -> Iterator[str]:
-    from gpuscale.render.text import folded
-
     head, *more = node.lines()
     stem = rest + ("│  " if node.children else "   ")
     for n, line in enumerate((head, *more)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 WIDE_GAP, NARROW_GAP = 3, 2
 LONGEST_WORD = 24
@@ -30,6 +31,14 @@ def _least(cells: Sequence[str], whole: bool) -> int:
     header, *rest = cells
     words = [*header.split(" "), *(w for cell in rest for w in (cell.split(" "), [cell])[whole])]
     return min(LONGEST_WORD, max(map(len, words), default=0))
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Text in lines of a width, cut at words; what it is indented by, every line is."""
+    if not width or len(text) <= width:
+        return [text]
+    indent = " " * min(len(text) - len(text.lstrip()), width // 2)
+    return wrap(text, width, break_on_hyphens=False, subsequent_indent=indent) or [""]
 
 
 def lines_needed(text: str, width: int) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO
 
 from gpuscale.foreign import clean
 from gpuscale.render.document import Bars, Drawn, Facts, Summary, Table, Text
-from gpuscale.render.fit import Part, fit, squeezed
+from gpuscale.render.fit import Part, fit, folded, squeezed
 from gpuscale.render.grid import BAR_WIDTH, bar_texts, grid, one_line
 from gpuscale.render.layers import LABEL_WIDTH, lines_of
 from gpuscale.render.output import coloured, write
@@ -110,14 +109,6 @@ def _block(block: Block, width: int, tone: str, first: bool) -> Iterator[Line]:
         yield from _facts(block, width, tone)
     else:
         yield from _bars(block, width)
-
-
-def folded(text: str, width: int) -> list[str]:
-    """Text in lines of a width, cut at words; what it is indented by, every line is."""
-    if not width or len(text) <= width:
-        return [text]
-    indent = " " * min(len(text) - len(text.lstrip()), width // 2)
-    return wrap(text, width, break_on_hyphens=False, subsequent_indent=indent) or [""]
 
 
 def _summary(block: Summary, width: int) -> Iterator[Line]:

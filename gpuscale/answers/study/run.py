@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,7 +17,7 @@ from gpuscale.render.save import check_target, is_stream
 
 if TYPE_CHECKING:
     from gpuscale.answers.study import Study
-    from gpuscale.render.document import Document
+    from gpuscale.render.document import Document, Point
 
 SUMMED_UP = 5
 """Best jobs that a summary names."""
@@ -173,7 +173,7 @@ def _document(
     interrupted: bool,
 ) -> Document:
     from gpuscale.answers.sweep_table import amount
-    from gpuscale.render.document import Bars, Column, Document, Point, Table, Text
+    from gpuscale.render.document import Bars, Column, Document, Table, Text
 
     keys = {job.key for job in study.jobs}
     done = [row for key, row in rows.done.items() if key in keys]
@@ -209,17 +209,11 @@ def _document(
         warnings.append(f"{answer.n_errors:,} jobs have no answer, the first: {first}")
     if interrupted:
         warnings.append("stopped; the same command goes on where it was")
-    points = [Point("verdict", f"{head}.", tone="good" if best else "bad")]
-    points += [
-        Point(f"{place}.", amount(key, value), f"{name}" + (f" ({key})" if place == 1 else ""))
-        for place, (name, value) in enumerate(zip(names, values, strict=True), 1)
-        if place <= SUMMED_UP
-    ]
     return Document.layered(
         "study",
         {"file": asked.file, "question": study.question, "varied": list(study.varied)},
         answer,
-        points,
+        _summary(head, key, bars),
         {
             "best": [Text(head), *([table] if best else [])],
             "bars": [Bars(bars, title=key)] if best else [],
@@ -228,6 +222,16 @@ def _document(
         answered_no=not best and not interrupted,
         interrupted=interrupted,
     )
+
+
+def _summary(head: str, key: str, bars: Sequence[tuple[str, float, str]]) -> list[Point]:
+    """Sum up what became of the jobs, and the best of them."""
+    from gpuscale.render.document import Point
+
+    found = [Point("verdict", f"{head}.", tone="good" if bars else "bad")]
+    for place, (name, _, said) in enumerate(bars[:SUMMED_UP], 1):
+        found.append(Point(f"{place}.", said, name if place > 1 else f"{name} ({key})"))
+    return found
 
 
 def number(text: str) -> Any:

@@ -51,7 +51,7 @@ def memory_stack(
     }
     rows = [(name, [getattr(s, key) for key in used]) for name, s in stages]
     axis = Axis("memory of one GPU", "bytes")
-    return Stack("memory", title, axis, list(used.values()), rows, limit, note)
+    return Stack("memory", title, axis, list(used.values()), rows, limit, note=note)
 
 
 def step_stack(step: StepResult, note: str = "") -> Stack:
@@ -180,7 +180,7 @@ def _limits(limits: Sequence[Any], note: str) -> list[Chart]:
     ]
     title = "Communication over arithmetic, by parallelism"
     parts, bound = ["communication time / arithmetic time"], (1.0, "communication-bound above 1")
-    return [Stack("limits", title, Axis("ratio"), parts, rows, bound, note)] if rows else []
+    return [Stack("limits", title, Axis("ratio"), parts, rows, bound, note=note)] if rows else []
 
 
 def _job(inputs: Mapping[str, Any]) -> str:

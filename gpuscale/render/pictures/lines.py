@@ -70,7 +70,7 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
         names = [s.name for s in chart.series]
         points = [n for n, s in enumerate(chart.series) if not s.line]
         bare = [n for n, s in enumerate(chart.series) if not s.markers]
-        top, keys = legend(names, 20, top + 12, WIDTH - 16, "line", points, bare)
+        top, keys = legend(names, 20, top + 12, WIDTH - 16, "line", points=points, bare=bare)
         parts += keys
     xs, ys = values_of(chart)
     zero = any(s.line for s in chart.series)  # a cloud of points needs no zero

@@ -34,7 +34,7 @@ def operator_roofline(
     for name, points in groups.items():
         series.append(Series(name, [(x, y, label) for label, x, y in points], line=False))
     mark = Mark("x", ridge, f"ridge {ridge:,.0f} FLOP/byte")
-    return Lines("roofline", title, INTENSITY, RATE, series, [mark], note)
+    return Lines("roofline", title, INTENSITY, RATE, series, [mark], note=note)
 
 
 def limits_over_gpus(boards: Mapping[int, Mapping[str, float]], note: str) -> Lines | None:
@@ -51,4 +51,4 @@ def limits_over_gpus(boards: Mapping[int, Mapping[str, float]], note: str) -> Li
     title = "Parallelism limits: communication over arithmetic"
     x, y = Axis("GPUs", "count", True), Axis("communication time / arithmetic time", "", True)
     mark = Mark("y", 1.0, "communication-bound above")
-    return Lines("limits", title, x, y, series, [mark], note) if series else None
+    return Lines("limits", title, x, y, series, [mark], note=note) if series else None

@@ -101,7 +101,7 @@ def _gantt(
         f"{time.text(timeline.total_s)}; boxes carry the number of the micro-batch"
     )
     names = [(EVENT_KINDS[k], LETTERS[k]) for k in kinds]
-    return Gantt(key, title, time, end, names, drawn, note, start)
+    return Gantt(key, title, time, end, names, drawn, note=note, start=start)
 
 
 def memory_over_time(timeline: Timeline, usable_bytes: float) -> Lines:
