@@ -27,7 +27,13 @@ from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
 from gpuscale.evidence.rows.measurements import number
 from gpuscale.evidence.rows.serving import ServedRow, served_row
 from gpuscale.evidence.score.harness import Harness
-from gpuscale.evidence.score.inference import QUANTITIES, interval_class, own_inference, site_key
+from gpuscale.evidence.score.inference import (
+    FURTHER,
+    QUANTITIES,
+    interval_class,
+    own_inference,
+    site_key,
+)
 from gpuscale.evidence.score.records import quantile
 from gpuscale.io.serving import FRAMEWORKS, serving_site
 from gpuscale.io.tables import read_rows
@@ -36,7 +42,15 @@ FOLDER = Path(__file__).resolve().parent.parent / "presets" / "serving"
 SCALE = 0.12
 MOST_EFF = 0.95
 """No kernel reaches more of a peak."""
-WEIGHTS = {"ttft_ms": 0.3, "tpot_ms": 1.0, "throughput_tok_s": 1.0}
+ALL = (*QUANTITIES, *FURTHER)
+WEIGHTS = {
+    "ttft_ms": 0.3,
+    "tpot_ms": 1.0,
+    "throughput_tok_s": 1.0,
+    "p99_ttft_ms": 0.3,
+    "p99_tpot_ms": 0.1,
+    "power_w": 0.0,  # its two numbers are not fitted here
+}
 
 # name, prior, spread of the logarithm, lower and upper bound, unit, origin of the prior
 KERNELS = (
@@ -45,6 +59,7 @@ KERNELS = (
     ("grouped_vector_ratio", 30.0, 0.3, 1.0, 300.0, "prior: DeepGEMM, 1.0 of 1.98 PFLOP/s of H100"),
     ("grouped_ramp_rows", 32.0, 0.5, 1.0, 500.0, "prior: half a tile of 64 rows"),
     ("grouped_ramp_depth", 256.0, 0.3, 16.0, 3000.0, "prior: two to four steps of the k loop"),
+    ("block_scale_factor", 1.5, 0.3, 1.0, 10.0, "prior: half more vector work, DeepGEMM"),
     ("routing_alike", 0.1, 0.5, 0.001, 0.5, "prior: a tenth; 0 is random routing"),
     ("routed_passes", 6.0, 0.5, 1.0, 60.0, "prior: gather 2, quantise 1.5, combine 2.5"),
     ("widened_compute_eff", 0.8, 0.2, 0.2, 1.0, "prior: Marlin, arXiv:2408.11743"),
@@ -58,6 +73,7 @@ KERNELS = (
     ("crossing_s", 2e-5, 0.7, 1e-6, 5e-4, "prior: a proxy's hand-over and a synchronisation"),
     ("host_blend", 3.0, 0.3, 1.2, 8.0, "prior: between a sum (1) and the longer one"),
     ("exchange_overlap", 0.7, 0.2, 0.05, 1.0, "prior: DeepSeek-V3, section 3.4"),
+    ("cold_factor", 2.0, 0.4, 1.0, 10.0, "prior: kernels are loaded and tuned at first use"),
 )
 SOFTWARE = (
     ("host_s", 1e-3, 0.7, 1e-5, 2e-2, "prior: a scheduler step of 1 ms"),
@@ -177,7 +193,7 @@ class Problem:
             parsed = served_row(row, i)
             if isinstance(parsed, str) or (large and i % every):
                 continue
-            found = {q: v for q in QUANTITIES if (v := number(row.get(q))) and v > 0.0}
+            found = {q: v for q in ALL if (v := number(row.get(q))) and v > 0.0}
             if found:
                 self.rows.append((parsed, found))
                 thinned.append(float(every) if large else 1.0)
@@ -239,8 +255,13 @@ class Problem:
         key, name = ("architecture", file[13:]) if "." in file else ("framework", file)
         return {i for i, (row, _) in enumerate(self.rows) if row.classes[key] == name}
 
-    def residuals(self, x: np.ndarray, only: set[int] | None = None) -> np.ndarray:
-        """ln(predicted / measured) of every quantity (of the rows `only`)."""
+    def residuals(
+        self, x: np.ndarray, only: set[int] | None = None, *, whole: bool = False
+    ) -> np.ndarray:
+        """ln(predicted / measured) of every quantity (of the rows `only`).
+
+        `whole` replays as `gpuscale validate` does, with all requests and scenarios' limits.
+        """
         values = self.parameters(x)
         sites = {
             key: replace(
@@ -254,7 +275,7 @@ class Problem:
             )
             for key, site in self.base.items()
         }
-        out, harness = [], Harness(REQUESTS, limits=False)
+        out, harness = [], Harness() if whole else Harness(REQUESTS, limits=False)
         for i, (row, found) in enumerate(self.rows):
             if only is not None and i not in only:
                 continue
@@ -360,7 +381,7 @@ def framework_base(name: str) -> ServingSoftware:
 def report(r: np.ndarray, labels: Sequence[str]) -> str:
     """MAPE, median and p90 by quantity."""
     parts = []
-    for q in QUANTITIES:
+    for q in ALL:
         errors = [abs(math.exp(v) - 1) for v, label in zip(r, labels, strict=True) if label == q]
         if errors:
             parts.append(
@@ -435,7 +456,7 @@ def write_intervals(
         for (i, q), value in zip(problem.labels, r, strict=True):
             for name in (interval_class(problem.rows[i][0], q), f"any/{q}"):
                 classes[name].append(abs(float(value)))
-    unseen = [v for q in QUANTITIES for v in classes[f"any/{q}"]]
+    unseen = [v for q in ALL for v in classes[f"any/{q}"]]
     lines = [
         "# Half widths of ln(value) that hold 80 % of the rows of a class, each predicted by the",
         "# fit on all rows (counted four times), with its model and with its source left out.",
@@ -486,9 +507,9 @@ def main(argv: list[str] | None = None) -> None:
         write(problem, x)
     found = {key: problem.left_out(x, r, jac, key) for key in LEFT_OUT}
     if not args.check:
-        seen = [r] * SEEN
-        left = [found["model"], found["source"]]
-        write_intervals(problem, [*seen, *left], found["architecture"])
+        exact = problem.residuals(x, whole=True)
+        left = [exact + found[key] - r for key in ("model", "source", "architecture")]
+        write_intervals(problem, [*[exact] * SEEN, *left[:2]], left[2])
 
 
 if __name__ == "__main__":

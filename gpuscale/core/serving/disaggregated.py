@@ -129,6 +129,7 @@ class _Chain:
     ) -> None:
         self.pools, self.traffic = (read, made), traffic
         self.transfer_s, self.after_s = transfer_s, after_s
+        self.between_s = read[0].engine.s.request_s + transfer_s if traffic.concurrency else math.inf
         n = len(traffic.inputs)
         arrivals = list(traffic.arrivals_s) or [0.0] * min(n, traffic.concurrency)
         nan = [math.nan] * n
@@ -148,7 +149,11 @@ class _Chain:
             engine = first.engine
             if first in made:
                 sooner = min(w.engine.next_s for w in read) + self.transfer_s
-                engine.horizon_s = min(sooner, coming[0][0] if coming else math.inf)
+                # an answer elsewhere lets the next request come, which is read first
+                others = min((w.engine.ends_s for w in made if w is not first), default=math.inf)
+                engine.horizon_s = min(
+                    sooner, others + self.between_s, coming[0][0] if coming else math.inf
+                )
             engine.step()
             for i in engine.ended:
                 self._leave(first, i, last=first in made)

@@ -101,6 +101,7 @@ class Kernels:
     grouped_vector_ratio: Factor = 18.0  # FLOP of tiles for one of vectors
     grouped_ramp_rows: Tokens = 32.0  # rows of an expert at which half of it is reached
     grouped_ramp_depth: Tokens = 256.0  # inner width of a grouped product, likewise
+    block_scale_factor: Factor = 1.0  # of it where each block of 128 is scaled on vector units
     routing_alike: Share = 0.1  # n tokens meet the experts of n^(1-a) independent ones
     routed_passes: Passes = 6.0  # hidden-sized rows moved for each routed one: gather, combine ...
     widened_compute_eff: Fraction = 0.8  # of the 16-bit product's rate, weights widened on the way
@@ -116,6 +117,7 @@ class Kernels:
     crossing_s: Seconds = 2e-5  # more of a collective between machines: proxy, synchronisation
     host_blend: Spread = 3.0  # exponent with which host and GPU, side by side, add up
     exchange_overlap: Share = 0.7  # of the shorter hidden, where two batches take turns
+    cold_factor: Passes = 2.0  # passes with the first prompts of a server that nobody warmed up
 
 
 Relative = Annotated[float, Within(0.001, 10)]

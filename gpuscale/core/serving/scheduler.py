@@ -41,6 +41,7 @@ class Scheduler:
     prefilled: bool = False  # prompts come with their cache: the decode pool of two
     wait_passes: int = 0  # decode passes that prompts wait for more of them, to be read together
     wait_frac: float = 1.0  # of the token budget, at which they wait no longer
+    cold_factor: float = 1.0  # passes with the prompts that a closed loop starts with, over others
 
     def __post_init__(self) -> None:
         """Refuse limits that let nothing through."""

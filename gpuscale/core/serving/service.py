@@ -87,6 +87,7 @@ class Demand:
     outputs: Lengths
     prefix_frac: float = 0.0  # of a prompt whose cache is there already
     most_context: float = 0.0  # tokens that one request may have; 0: no promise
+    cold: bool = False  # nobody warmed the server up: its first prompts load and tune kernels
 
     @property
     def mean_context(self) -> float:
@@ -258,6 +259,7 @@ class Service(UnderLoad):
             prefilled=self.prefilled,
             wait_passes=self.tuning.wait_passes,
             wait_frac=self.tuning.wait_frac,
+            cold_factor=self.site.kernels.cold_factor if demand.cold else 1.0,
         )
 
     @property

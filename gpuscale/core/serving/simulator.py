@@ -46,6 +46,7 @@ class Engine:
     __slots__ = (
         "at",
         "budget",
+        "cold",
         "context",
         "decoded",
         "door",
@@ -88,6 +89,7 @@ class Engine:
         self.steps = self.n_arrived = self.decoded = 0
         self.waiting: deque[int] = deque()
         self.wait_until = 0  # step until which prompts wait for others
+        self.cold = traffic.concurrency  # prompts that its first passes read
         self.partial = -1  # the one prompt that is read in part
         self.todo = 0  # tokens of it still to be read
         self.running: dict[int, int] = {}  # request -> step that is its last
@@ -109,6 +111,18 @@ class Engine:
         if self.running or self.waiting or self.partial >= 0:
             return self.now
         return max(self.now, self.due[self.n_arrived]) if self.n_arrived < len(self.due) else NEVER
+
+    @property
+    def ends_s(self) -> float:
+        """When the first running sequence ends, if nothing comes before; never if none runs."""
+        n, ends = len(self.running), self.ends
+        if not n:
+            return NEVER
+        while self.running.get(ends[0][1]) != ends[0][0]:
+            heappop(ends)
+        base, each = self.times.decode(n)
+        k = ends[0][0] - self.steps
+        return self.now + k * (base + each * (self.context + 0.5 * n * self.gen * (k - 1)))
 
     def add(self, prompt: int, output: int, at_s: float) -> None:
         """Let one more request come, not before those that are known."""
@@ -273,6 +287,9 @@ class Engine:
         """Time a pass with prompt tokens; let those whose prompt is read decode."""
         s, out = self.s, self.out
         whole_s = self.times.prompt(tokens, keys, along, len(done) + (self.partial >= 0))
+        if self.cold > 0:
+            whole_s *= s.cold_factor
+            self.cold -= len(done)
         # one prompt alone goes through the stages before the next tokens, several at a time
         stages = s.stages if self.waiting or self.partial >= 0 or not along else 1
         time_s = whole_s / stages

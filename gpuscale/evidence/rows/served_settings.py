@@ -35,6 +35,21 @@ BALANCED_WAIT = 60
 `attention_dp_config.timeout_iters`)."""
 
 
+WARMED_UP_SINCE = "2026-01-21"
+"""Day from which that benchmark sends two warm-up requests for each one in flight (its pull request
+480: `--num-warmups`); before, one."""
+
+
+def not_warmed_up(note: str) -> bool:
+    """Whether a row of that benchmark counts a server's first prompts.
+
+    >>> not_warmed_up("nominal maxima; date 2025-12-15"), not_warmed_up("date 2026-05-18")
+    (True, False)
+    """
+    day = re.search(r"\bdate (20\d\d-\d\d-\d\d)", note)
+    return day is not None and day[1] < WARMED_UP_SINCE
+
+
 def tuning_of(
     row: Mapping[str, str], model: ModelSpec, framework: str, ask: Requests
 ) -> Tuning | None:

@@ -17,7 +17,7 @@ from gpuscale.evidence.rows.served_names import (
     served_cluster,
     served_model,
 )
-from gpuscale.evidence.rows.served_settings import tuning_of
+from gpuscale.evidence.rows.served_settings import not_warmed_up, tuning_of
 from gpuscale.io.serving import engine_day, maturity_of
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class ServedRow:
     tuning: Tuning | None = None  # of the engine, where its benchmark publishes it
     maturity: Maturity = SETTLED
     version: str = ""  # of the engine, as printed
+    cold: bool = False  # the benchmark sent no request before those that it counts
 
 
 FORMATS_OF = ("ffn_format", "attention_format", "kv_format")
@@ -162,6 +163,7 @@ def served_row(row: Row, index: int) -> ServedRow | str:
         tuning=tuning_of(row, model, framework, requests) if kind == "closed" else None,
         maturity=maturity,
         version="" if version == "nightly" else version,
+        cold=kind == "closed" and not_warmed_up(note),
     )
 
 

@@ -139,7 +139,8 @@ def _pooled(row: ServedRow, pools: Pools, site: ServingSite) -> PooledService:
 
 def _demand(row: ServedRow) -> Demand:
     ask = row.requests
-    return Demand(_lengths(row, ask.input_tokens, 0), _lengths(row, ask.output_tokens, 1))
+    lengths = (_lengths(row, ask.input_tokens, 0), _lengths(row, ask.output_tokens, 1))
+    return Demand(*lengths, cold=row.cold)
 
 
 def _lengths(row: ServedRow, mean: float, which: int) -> Lengths:
