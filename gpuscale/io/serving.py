@@ -170,6 +170,12 @@ def load_checkpoints() -> dict[str, str]:
     return {k: str(v) for k, v in read_toml(serving_folder() / "checkpoints.toml").items()}
 
 
+@lru_cache(maxsize=2)
+def load_words(name: str = "names") -> dict[str, dict[str, str]]:
+    """Read what people call the engines, or the words of the `lines` that start them."""
+    return {k: dict(v) for k, v in read_toml(serving_folder() / f"{name}.toml").items()}
+
+
 @lru_cache(maxsize=1)
 def load_maturity() -> MaturitySpec:
     """Read how long engines take to settle on an architecture, and when each came."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuscale.core.serving.capacity import Limit
     from gpuscale.core.serving.extras import Adapters
     from gpuscale.core.serving.records import Drafts
@@ -18,55 +20,12 @@ MOST_TOKENS = 1e8
 MOST_RATE = 1e9
 LENGTHS_HINT = "a number, lognormal:MEAN,SIGMA, exp:MEAN, uniform:LOW,HIGH or sharegpt"
 PER = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "day": 86400.0}
-ENGINES = {
-    "vllm": "vllm",
-    "sglang": "sglang",
-    "trtllm": "trtllm",
-    "trt-llm": "trtllm",
-    "tensorrt-llm": "trtllm",
-    "tensorrt": "trtllm",
-    "nim": "trtllm",
-    "llama.cpp": "llamacpp",
-    "llamacpp": "llamacpp",
-    "llama-cpp": "llamacpp",
-    "ollama": "llamacpp",
-    "lmstudio": "llamacpp",
-    "lm-studio": "llamacpp",
-    "koboldcpp": "llamacpp",
-    "llamafile": "llamacpp",
-    "ik_llama.cpp": "llamacpp",
-}
-"""What people call the engines, and what runs one of them inside."""
-
-NEAREST = {
-    "exllama": "llamacpp",
-    "exllamav2": "llamacpp",
-    "exllamav3": "llamacpp",
-    "tabbyapi": "llamacpp",
-    "mlx": "llamacpp",
-    "mlx-lm": "llamacpp",
-    "mlc": "llamacpp",
-    "mlc-llm": "llamacpp",
-    "ipex-llm": "llamacpp",
-    "ktransformers": "llamacpp",
-    "tgi": "vllm",
-    "text-generation-inference": "vllm",
-    "lmdeploy": "vllm",
-    "aphrodite": "vllm",
-    "friendli": "vllm",
-    "deepspeed-mii": "vllm",
-    "atom": "sglang",
-}
-"""Engines without parameters of their own, and the nearest one that has."""
-
 SHOWN = {"trtllm": "trtllm", "llamacpp": "llama.cpp"}
 
 
 def lengths(value: Any, label: str) -> Lengths:
     """Read a length or its distribution.
 
-    Examples
-    --------
     >>> lengths("2k", "--input"), lengths("uniform:100,200", "--input").mean
     (Lengths(kind='fixed', a=2048.0, b=0.0, values=()), 150.0)
     """
@@ -179,44 +138,35 @@ def engines(value: Any, label: str) -> tuple[str, ...]:
     (('vllm:2025-12',), ('vllm:nightly',))
     """
     from gpuscale.core.serving.layouts import TENSOR_ENGINES
+    from gpuscale.io.serving import load_words
 
+    words = load_words()
+    own, known = words["engines"], words["engines"] | words["nearest"]
     given = value.split(",") if isinstance(value, str) else list(value)
     found: list[str] = []
     for text in given:
-        name, version = _versioned(str(text).strip().lower())
+        name, version = _versioned(str(text).strip().lower(), words)
         if name == "any":
             found += TENSOR_ENGINES
             continue
-        known = ENGINES | NEAREST
         if name not in known:
-            names = ", ".join((*dict.fromkeys(ENGINES.values()), "any"))
+            names = ", ".join((*dict.fromkeys(own.values()), "any"))
             raise unknown_name("engine", name, known, f"known: {names}")
-        found.append(known[name] + (f":{version}" if version and name in ENGINES else ""))
+        found.append(known[name] + (f":{version}" if version and name in own else ""))
     return tuple(dict.fromkeys(found))
 
-
-IMAGES = {
-    "vllm-openai": "vllm",
-    "vllm-dev": "vllm",
-    "tensorrt-llm": "trtllm",
-    "release": "trtllm",  # nvcr.io/nvidia/tensorrt-llm/release
-    "tensorrtllm-runtime": "trtllm",
-    "vllm-runtime": "vllm",
-    "sglang-runtime": "sglang",
-}
-"""Last part of a container's name -> the engine in it."""
 
 _VERSION = r"20\d\d-\d\d(?:-\d\d)?|nightly|v?\d+(?:\.\d+)+(?:rc\d+)?(?:\.post\d+)?"
 
 
-def _versioned(text: str) -> tuple[str, str]:
+def _versioned(text: str, words: Mapping[str, Mapping[str, str]]) -> tuple[str, str]:
     """Name of an engine and the version, day or tag behind it: ``vllm 0.5.4``, ``vllm:2025-12``."""
     image, _, tag = text.rpartition(":")
     if "/" in image:
         name, found = image.split("/")[-1], re.match(_VERSION, tag)
-        return IMAGES.get(name, name), found[0].removeprefix("v") if found else ""
+        return words["images"].get(name, name), found[0].removeprefix("v") if found else ""
     found = re.fullmatch(rf"(.*?[a-z])[\s:=@-]*({_VERSION})[\w.+-]*", text)
-    if found is None or text in ENGINES:
+    if found is None or text in words["engines"]:
         return text.removesuffix(":latest"), ""
     return found[1].strip(), found[2].removeprefix("v")
 

@@ -129,7 +129,9 @@ class _Chain:
     ) -> None:
         self.pools, self.traffic = (read, made), traffic
         self.transfer_s, self.after_s = transfer_s, after_s
-        self.between_s = read[0].engine.s.request_s + transfer_s if traffic.concurrency else math.inf
+        self.between_s = (
+            read[0].engine.s.request_s + transfer_s if traffic.concurrency else math.inf
+        )
         n = len(traffic.inputs)
         arrivals = list(traffic.arrivals_s) or [0.0] * min(n, traffic.concurrency)
         nan = [math.nan] * n

@@ -51,21 +51,9 @@ SEPARATE_STATE_KERNELS = {"gated-delta": 30}
 def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batch) -> PassTime:
     """Time of one pass by part.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    replica : Replica
-        Layout and formats. With pipeline stages the time is that of passing all of them.
-    site : ServingSite
-        Hardware and calibration.
-    batch : Batch
-        Prompt tokens and decoding sequences of the pass.
-
-    Returns
-    -------
-    PassTime
-        Parts that add to the time of the pass. [s]
+    `replica`: layout and formats. With pipeline stages the time is that of
+    passing all of them. `site`: hardware and calibration. `batch`: prompt tokens and decoding
+    sequences of the pass. Returns parts that add to the time of the pass. [s]
     """
     linear = attention = experts = communication = small = exchanged = 0.0
     k, soft = site.kernels, site.software

@@ -11,26 +11,10 @@ def prefill_flop(
 ) -> float:
     """FLOP to read a prompt: ``2 P s + 4 s^2 h L``, the second term halved by a causal kernel.
 
-    Parameters
-    ----------
-    n_params : float
-        Parameters; of a mixture of experts the active ones. [1]
-    seq_len : float
-        Tokens of the prompt, s. [1]
-    hidden_size : float
-        Width of the attention (heads x head size), h. [1]
-    n_layers : float
-        Layers, L. [1]
-    causal : bool
-        Whether the kernel skips the masked half.
+    `n_params`: parameters; of a mixture of experts the active ones. [1] `seq_len`: tokens of the
+    prompt, s. [1] `hidden_size`: width of the attention (heads x head size), h. [1] `n_layers`:
+    layers, L. [1] `causal`: whether the kernel skips the masked half. Returns one sequence. [FLOP]
 
-    Returns
-    -------
-    float
-        One sequence. [FLOP]
-
-    Examples
-    --------
     >>> prefill_flop(70e9, 4096, 8192, 80)
     617420465111040.0
     """
@@ -41,8 +25,6 @@ def prefill_flop(
 def decode_flop(n_params: float, context: float, hidden_size: float, n_layers: float) -> float:
     """FLOP of one token with a KV cache of `context` tokens: ``2 P + 4 s h L``. [FLOP].
 
-    Examples
-    --------
     >>> decode_flop(70e9, 4096, 8192, 80)
     150737418240.0
     """
@@ -61,26 +43,11 @@ def decode_time_s(
 
     ``max(read_bytes / (tp W_hbm), flop / (tp C)) + communication``
 
-    Parameters
-    ----------
-    read_bytes : float
-        Weights touched and KV cache of the whole batch. [byte]
-    flop : float
-        FLOP of the whole batch. [FLOP]
-    tp : float
-        GPUs that share both. [1]
-    hbm_bytes_per_s, flop_per_s : float
-        Peaks of one GPU. [byte/s], [FLOP/s]
-    communication_s : float
-        All-reduces of tensor parallelism and hops of the pipeline, exposed. [s]
+    `read_bytes`: weights touched and KV cache of the whole batch. [byte] `flop`: FLOP of the whole
+    batch. [FLOP] `tp`: GPUs that share both. [1] `hbm_bytes_per_s`, `flop_per_s`: peaks of one GPU.
+    [byte/s], [FLOP/s] `communication_s`: all-reduces of tensor parallelism and hops of the
+    pipeline, exposed. [s] Returns time per token of every sequence. [s]
 
-    Returns
-    -------
-    float
-        Time per token of every sequence. [s]
-
-    Examples
-    --------
     >>> round(1e3 * decode_time_s(140e9, 140e9, 8, 3.35e12, 990e12), 3)  # ms, memory-bound
     5.224
     """
@@ -92,8 +59,6 @@ def decode_time_s(
 def instances(n_gpus: int, gpus_per_instance: int) -> int:
     """Independent copies of a service on `n_gpus`. [1].
 
-    Examples
-    --------
     >>> instances(8, 4)
     2
     """
@@ -105,8 +70,6 @@ def instances(n_gpus: int, gpus_per_instance: int) -> int:
 def serving_layout(n_gpus: int, gpus_per_node: int) -> tuple[int, int]:
     """TP and PP of one service instance: TP inside a node, PP across nodes.
 
-    Examples
-    --------
     >>> serving_layout(16, 8), serving_layout(4, 8)
     ((8, 2), (4, 1))
 

@@ -64,8 +64,6 @@ def latent(model: ModelSpec) -> bool:
 def refusal(model: ModelSpec, replica: Replica, engine: str = "vllm") -> str:
     """Say why an engine cannot run a layout; empty where it can.
 
-    Examples
-    --------
     >>> from gpuscale.io.models import load_model
     >>> llama = load_model("llama3-70b").spec
     >>> refusal(llama, Replica(tp=6)), refusal(llama, Replica(tp=8))
@@ -121,19 +119,10 @@ def replica_layouts(
     where a replica is larger than the part that fast links join; data-parallel attention where
     there are experts to share, whole experts on each GPU.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    formats : Replica
-        Formats and drafts; its degrees are not looked at.
-    most_gpus : int
-        GPUs that a replica may have. [1]
-    domain : (int, int)
-        GPUs of a scale-up domain, and of the part of it within which stages are not worth trying:
-        as many, or 1 where links are slow. [1]
-    engine : str
-        One of `TENSOR_ENGINES`, or llamacpp.
+    `formats`: formats and drafts; its degrees are not looked at. `most_gpus`:
+    GPUs that a replica may have. [1] `domain`: GPUs of a scale-up domain, and of the part of it
+    within which stages are not worth trying: as many, or 1 where links are slow. [1] `engine`: one
+    of `TENSOR_ENGINES`, or llamacpp.
     """
     found: list[Replica] = []
     experts = n_experts(model)

@@ -68,16 +68,8 @@ def matched(
     The layouts of the two pools are searched apart: the first for prompts within the limit of
     TTFT, the second for tokens within that of TPOT.
 
-    Parameters
-    ----------
-    prefills, decodes : sequence of Service
-        Workers of every layout.
-    limits : Limits
-        Of TTFT and TPOT.
-    n_gpus : int or None
-        GPUs of both pools together. [1]
-    rate_per_s : float or None
-        Rate that is asked for; either this or `n_gpus`. [1/s]
+    `prefills`, `decodes`: workers of every layout. `limits`: of TTFT and TPOT. `n_gpus`: GPUs of
+    both pools together. [1] `rate_per_s`: rate that is asked for; either this or `n_gpus`. [1/s]
     """
     ttft_s = limits.ttft.at_most_s if limits.ttft else math.inf
     tpot_s = limits.tpot.at_most_s if limits.tpot else math.inf

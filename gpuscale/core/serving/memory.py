@@ -146,16 +146,9 @@ def cache_room(
 ) -> CacheRoom:
     """Room that an engine leaves for the KV cache on one GPU.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    replica : Replica
-        Layout and formats.
-    engine : EngineMemory
-        Rule, fraction, buffers.
-    device_bytes : float
-        Memory of the GPU that a process can have (`core.memory.fit.usable_bytes`). [byte]
+    `replica`: layout and formats. `engine`: rule, fraction, buffers.
+    `device_bytes`: memory of the GPU that a process can have (`core.memory.fit.usable_bytes`).
+    [byte]
 
     References
     ----------

@@ -59,16 +59,8 @@ def use_frac(model: ModelSpec, replica: Replica, site: ServingSite, rates: Rates
 
     ``(passes/s read + FLOP/s / C) / n_gpus``; a pass reads the weights met and the cache.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    replica : Replica
-        Layout, formats, drafts.
-    site : ServingSite
-        Hardware.
-    rates : Rates
-        Tokens and sequences of the load.
+    `replica`: layout, formats, drafts. `site`: hardware. `rates`: tokens and
+    sequences of the load.
     """
     kept = 1.0 + (replica.drafts.accepted if replica.drafts else 0.0)
     drafted = 1.0 + (replica.drafts.n_tokens if replica.drafts else 0.0)
@@ -88,8 +80,6 @@ def gpu_power_w(
 ) -> float:
     """Power of one GPU. [W].
 
-    Examples
-    --------
     >>> round(gpu_power_w(700.0, 0.5, PowerParameters(0.2, 0.2, 0.5)))
     392
     """

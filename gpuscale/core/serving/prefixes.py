@@ -15,24 +15,10 @@ def block_hits(
 ) -> list[int]:
     """Tokens of each prompt whose cache is still there, by its blocks in order.
 
-    Parameters
-    ----------
-    blocks : sequence of sequences
-        Names of the blocks of each prompt, from its start; equal names have equal prefixes.
-    inputs : sequence of int
-        Tokens of the prompts. [1]
-    each : int
-        Tokens of a block. [1]
-    room_tokens : float
-        Room of the cache. [1]
+    `blocks`: names of the blocks of each prompt, from its start; equal names have equal prefixes.
+    `inputs`: tokens of the prompts. [1] `each`: tokens of a block. [1] `room_tokens`: room of the
+    cache. [1] Returns one token of a prompt is always computed. [1]
 
-    Returns
-    -------
-    list of int
-        One token of a prompt is always computed. [1]
-
-    Examples
-    --------
     >>> block_hits([[1, 2], [1, 3], [1, 2]], [8, 8, 8], 4, 100.0)
     [0, 4, 7]
     >>> block_hits([[1, 2], [3, 4], [1, 2]], [8, 8, 8], 4, 8.0)

@@ -58,8 +58,6 @@ def serving_memory(
 ) -> ServingMemory:
     """Add up the memory of one serving GPU; the arguments are shares of that GPU.
 
-    Examples
-    --------
     >>> m = serving_memory(40e9, 0.5e9, 64, 80e9, overhead_bytes=5e9)
     >>> m.total_bytes / 1e9, m.max_concurrency, m.fits
     (77.0, 70, True)
@@ -143,20 +141,11 @@ def replica_memory(
 ) -> ServingMemory:
     """Memory of one GPU of a replica of `tp` x `pp` GPUs, as an engine divides it.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    job : ServingJob
-        Formats, context, concurrency of the replica.
-    tp, pp : int
-        Tensor (or expert) and pipeline parallel degree of the replica. [1]
-    device_bytes : float
-        Memory of one GPU that a process can have (`core.memory.fit.usable_bytes`). [byte]
-    split_kv : bool
-        Attention is data-parallel: each GPU keeps its own sequences.
-    engine : EngineMemory, optional
-        How the engine divides the memory; vLLM's way by default.
+    `job`: formats, context, concurrency of the replica. `tp`, `pp`: tensor (or
+    expert) and pipeline parallel degree of the replica. [1] `device_bytes`: memory of one GPU that
+    a process can have (`core.memory.fit.usable_bytes`). [byte] `split_kv`: attention is
+    data-parallel: each GPU keeps its own sequences. `engine`: how the engine divides the memory;
+    vLLM's way by default.
     """
     replica = replica_of(model, job, tp, pp, split_kv=split_kv)
     room = cache_room(model, replica, engine or EngineMemory(), device_bytes)

@@ -65,16 +65,8 @@ def serving_times(
     A token passes the pipeline stages one after another, so only `tp` GPUs work on it at a time;
     the sequences are split in `pp` groups that keep all stages busy.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    job : ServingJob
-        Formats, context, concurrency.
-    tp, pp : int
-        Degrees. [1]
-    hbm_bytes_per_s, flop_per_s : float
-        Peaks of one GPU. [byte/s], [FLOP/s]
+    `job`: formats, context, concurrency. `tp`, `pp`: degrees. [1]
+    `hbm_bytes_per_s`, `flop_per_s`: peaks of one GPU. [byte/s], [FLOP/s]
     """
     context = max(1, int(job.context_tokens))
     group = max(1, math.ceil(job.concurrency / pp))

@@ -36,24 +36,10 @@ def windows_of(
 ) -> Scaled:
     """Cut a traffic into windows and count replicas.
 
-    Parameters
-    ----------
-    arrivals_s : sequence of float
-        Moments of the requests, in order. [s]
-    each_per_s : float
-        Rate that one replica keeps within its limits. [1/s]
-    lag_s : float
-        Time to start a replica. [s]
-    width_s : float
-        Width of a window. [s]
+    `arrivals_s`: moments of the requests, in order. [s] `each_per_s`: rate that one replica keeps
+    within its limits. [1/s] `lag_s`: time to start a replica. [s] `width_s`: width of a window. [s]
+    Raises ValueError if there is no request, or a replica serves nothing.
 
-    Raises
-    ------
-    ValueError
-        If there is no request, or a replica serves nothing.
-
-    Examples
-    --------
     >>> scaled = windows_of([0.1 * i for i in range(100)] + [20.0, 30.0], 2.0, 10.0, 10.0)
     >>> [w.needed for w in scaled.windows], scaled.peak
     ([5, 0, 1, 1], 5)

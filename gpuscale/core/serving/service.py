@@ -180,20 +180,9 @@ class UnderLoad(ABC):
 class Service(UnderLoad):
     """A replica under load; everything is computed when it is first asked for.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    replica : Replica
-        Layout, formats, drafts.
-    site : ServingSite
-        Hardware and engine.
-    demand : Demand
-        Lengths of the requests.
-    tuning : Tuning
-        Chunk and sequences by hand.
-    prefilled : bool
-        Prompts come with their cache: a worker of a decode pool.
+    `replica`: layout, formats, drafts. `site`: hardware and engine. `demand`:
+    lengths of the requests. `tuning`: chunk and sequences by hand. `prefilled`: prompts come with
+    their cache: a worker of a decode pool.
     """
 
     def __init__(

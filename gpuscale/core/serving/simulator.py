@@ -397,21 +397,9 @@ def simulate(
 ) -> Simulated:
     """Simulate one replica under a traffic, drawn beforehand: the result has no chance of its own.
 
-    Parameters
-    ----------
-    times : StepTimes
-        Times of its passes.
-    scheduler : Scheduler
-        Limits of a pass and of the cache.
-    traffic : Traffic
-        Requests.
-    progress : callable, optional
-        Told now and then how many requests are answered.
-
-    Raises
-    ------
-    ValueError
-        If lengths, arrivals and scheduler do not make a load: empty, unsorted, below 1.
+    `times`: times of its passes. `scheduler`: limits of a pass and of the cache. `traffic`:
+    requests. `progress`: told now and then how many requests are answered. Raises ValueError if
+    lengths, arrivals and scheduler do not make a load: empty, unsorted, below 1.
     """
     traffic.check()
     return Engine(times, scheduler, traffic).run(progress)

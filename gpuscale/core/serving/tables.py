@@ -52,18 +52,10 @@ class ContextRange:
 class StepTable:
     """Times of passes by interpolation between those that are computed.
 
-    Parameters
-    ----------
-    pass_of : callable
-        Time of a pass by its `Batch`. [s]
-    decode_of : callable
-        Time of a decode pass by its sequences and their context, drafts included. [s]
-    contexts : ContextRange
-        Contexts of the load.
-    ranks : int
-        Attention ranks: a prompt is read by one of them.
-    drafted_tokens : int
-        Tokens that a decoding sequence computes in a pass: 1, and the drafts it verifies.
+    `pass_of`: time of a pass by its `Batch`. [s] `decode_of`: time of a decode pass by its
+    sequences and their context, drafts included. [s] `contexts`: contexts of the load. `ranks`:
+    attention ranks: a prompt is read by one of them. `drafted_tokens`: tokens that a decoding
+    sequence computes in a pass: 1, and the drafts it verifies.
     """
 
     __slots__ = (
@@ -212,19 +204,9 @@ def replica_table(
 ) -> StepTable:
     """Table of a replica's passes.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    replica : Replica
-        Layout, formats, drafts. With pipeline stages a pass goes through all of them with its share
-        of the sequences.
-    site : ServingSite
-        Hardware and calibration.
-    contexts : ContextRange
-        Contexts of the load.
-    extras : Extras, optional
-        Adapters, weights on the host.
+    `replica`: layout, formats, drafts. With pipeline stages a pass goes through
+    all of them with its share of the sequences. `site`: hardware and calibration. `contexts`:
+    contexts of the load. `extras`: adapters, weights on the host.
     """
     pp = replica.pp
     drafted = 1 + (replica.drafts.n_tokens if replica.drafts else 0)

@@ -114,8 +114,6 @@ def draw(lengths: Lengths, n: int, rng: random.Random) -> list[int]:
 
     Stratified, so that a few thousand requests already have the distribution's own percentiles.
 
-    Examples
-    --------
     >>> draw(Lengths("fixed", 5), 3, random.Random(0))
     [5, 5, 5]
     >>> draw(Lengths("sampled", values=(1, 2)), 3, random.Random(0))
@@ -155,8 +153,6 @@ def poisson_arrivals(rate_per_s: float, n: int, rng: random.Random) -> list[floa
     exact, and two rates with the same seed see the same random numbers. Raises ValueError if the
     rate is not above 0.
 
-    Examples
-    --------
     >>> one, two = (poisson_arrivals(r, 2, random.Random(1)) for r in (1.0, 2.0))
     >>> one[1] == 2.0 * two[1]
     True
