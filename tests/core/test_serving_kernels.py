@@ -15,7 +15,7 @@ from gpuscale.core.serving.mixers import (
     decode_core_s,
     prefill_core_s,
 )
-from gpuscale.core.serving.power import PowerParameters, Rates, gpu_power_w, use_frac
+from gpuscale.core.serving.power import PowerParameters, gpu_power_w, use_frac
 from gpuscale.core.serving.products import widened_peak
 from gpuscale.core.serving.queueing import NO_END, OpenLoad, open_load
 from gpuscale.core.serving.records import Batch, Drafts, Kernels, Replica, ServingSoftware
@@ -221,17 +221,20 @@ def test_use_of_a_replica_by_hand(monkeypatch):
     monkeypatch.setattr(
         power, "flop_per_token", lambda m, context: SimpleNamespace(forward_flop=context * 1e8)
     )
-    rates = Rates(1000.0, 500.0, 10.0, 100.0)
+    names = ("output_tokens_per_s", "input_tokens_per_s", "decoding_sequences")
+    load = SimpleNamespace(**dict(zip(names, (1000.0, 500.0, 10.0), strict=True)))
     replica = Replica(tp=2, drafts=Drafts(3, (0.5,)))
     read = 1000 / 10 / 1.875 * (10e9 + 10 * 1e6) / 1e12
     work = (1000 * 4 / 1.875 + 500) * 1e10 / 1e15
-    assert use_frac(None, replica, at(), rates) == pytest.approx((read + work) / 2)
+    assert use_frac(None, replica, at(), load, 100.0) == pytest.approx((read + work) / 2)
     plain = (1000 / 10 * (10e9 + 1e7) / 1e12 + 1500 * 1e10 / 1e15) / 8
-    assert use_frac(None, Replica(tp=8), at(), rates) == pytest.approx(plain)
-    assert use_frac(None, Replica(), at(), rates) == 1.0
-    idle = Rates(0.5, 0.0, 0.25, 0.5)  # less than one sequence is a pass of one
+    assert use_frac(None, Replica(tp=8), at(), load, 100.0) == pytest.approx(plain)
+    assert use_frac(None, Replica(), at(), load, 100.0) == 1.0
+    idle = SimpleNamespace(
+        **dict(zip(names, (0.5, 0.0, 0.25), strict=True))
+    )  # less than one sequence is a pass of one
     want = 0.5 * (1e9 + 0.25 * 0.5 * 1e4) / 1e12 + 0.5 * 1e8 / 1e15
-    assert use_frac(None, Replica(), at(), idle) == pytest.approx(want)
+    assert use_frac(None, Replica(), at(), idle, 0.5) == pytest.approx(want)
 
 
 def test_power_by_hand():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import case as cases
-from gpuscale.answers.serve.figures import kv_tokens, memory_line, widths
+from gpuscale.answers.serve.figures import kv_tokens, widths
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines
 from gpuscale.answers.serve.measured import (
     FINAL_REQUESTS,
@@ -17,7 +17,7 @@ from gpuscale.answers.serve.measured import (
     price_of,
     row_of,
 )
-from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer
+from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer, Served
 from gpuscale.answers.serve.version import age_text, habits_line
 from gpuscale.core.serving.choose import Choice, Found, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
@@ -154,23 +154,6 @@ def _bill(asked: Serve, case: Case, row: Row, usd: float | None) -> Bill | None:
     )
 
 
-OF_ROW = (
-    "engine",
-    "weights",
-    "layout",
-    "at_most_per_s",
-    "requests_per_s",
-    "output_tokens_per_s",
-    "total_tokens_per_s",
-    "tokens_per_s_per_user",
-    "tokens_per_s_per_gpu",
-    "usd_per_million_output_tokens",
-    "usd_per_million_tokens",
-    "j_per_output_token",
-)
-"""What the answer says of its best row, under the same names."""
-
-
 def _times_s(name: str, found: Latency | None, width: float) -> dict[str, Any]:
     """Mean, percentiles and 80 % interval of a latency, as the answer names them. [s]."""
     keys = ("mean", "p50", "p95", "p99", "low", "high")
@@ -201,14 +184,9 @@ def _answer(
         fits=True,
         engine_settings=habits_line(case, case.engine_of(row.engine)),
         as_it_comes=age_text(case, case.engine_of(row.engine)),
-        **{name: getattr(row, name) for name in OF_ROW},
+        **{f.name: getattr(row, f.name) for f in fields(Served)},
+        **{name: getattr(replica, name, None) for name in ("tp", "pp", "dp_attention", "ep")},
         kv=service.replica.kv_format,
-        tp=replica.tp if replica else None,
-        pp=replica.pp if replica else None,
-        dp_attention=replica.dp_attention if replica else None,
-        ep=replica.ep if replica else None,
-        replicas=best.copies,
-        n_gpus=best.n_gpus,
         rate_per_s=wanted.rate_per_s,
         binding=best.binding,
         **_times_s("ttft", row.ttft, ttft_width),
@@ -225,7 +203,7 @@ def _answer(
         sequences_with_room=service.sequences_with_room,
         n_requests=load.n_requests if load else 0,
         n_preempted=load.n_preempted if load else 0,
-        memory=memory_line(service),
+        memory=service.room,
         pools=_pool_lines(what, row, price.usd_per_gpu_hour),
         rows=tuple(rows),
         no_room=tuple(c.label for c in choice.no_room),

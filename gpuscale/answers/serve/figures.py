@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.serve.records import MemoryLine
-
 if TYPE_CHECKING:
     from gpuscale.answers.serve.case import Case
     from gpuscale.core.serving.choose import Found, Wanted
@@ -30,18 +28,6 @@ def kv_tokens(service: Service) -> float:
     tokens = demand.most_context or max(demand.mean_context, service.model.max_position or 0.0)
     each = cache_bytes_per_sequence(service.model, service.replica, tokens)
     return max(0.0, service.room.cache_bytes) / each * tokens if each > 0.0 else math.inf
-
-
-def memory_line(service: Service) -> MemoryLine:
-    """Memory of one GPU."""
-    room = service.room
-    return MemoryLine(
-        room.weights_bytes,
-        room.activations_bytes,
-        room.overhead_bytes,
-        room.cache_bytes,
-        room.usable_bytes,
-    )
 
 
 def widths(case: Case, found: Found, wanted: Wanted) -> tuple[float, float]:

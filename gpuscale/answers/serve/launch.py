@@ -54,7 +54,7 @@ def _quoted(word: str) -> str:
 
 
 def facts_of(asked: Serve, case: Case, found: Found, s: Service) -> dict[str, Any]:
-    """What the line of one replica says, under the names of its table; nothing where not said."""
+    """Find what the line of one replica says, by the names of its table; nothing where unsaid."""
     r, weights, most = s.replica, found.candidate.weights, found.load
     model = shlex.quote(checkpoint(asked.model, case.model, weights))
     wanted = rounded_up(most.most_sequences if most else 0)

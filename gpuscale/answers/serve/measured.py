@@ -10,7 +10,7 @@ from gpuscale.core.run.ownership import usd_per_million_tokens
 from gpuscale.core.serving.capacity import REQUESTS, keeps_up
 from gpuscale.core.serving.choose import Found, Wanted, at_rate
 from gpuscale.core.serving.disaggregated import PooledService
-from gpuscale.core.serving.power import energy_per_token_j, gpu_power_w, rates_of, use_frac
+from gpuscale.core.serving.power import energy_per_token_j, gpu_power_w, use_frac
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def power_of(found: Found, load: LoadResult, tdp_w: float) -> float:
 
     what = found.candidate.what
     service = what.decode if isinstance(what, PooledService) else what
-    rates = rates_of(load, service.demand.mean_context)
-    use = use_frac(service.model, service.replica, service.site, rates)
+    context = service.demand.mean_context
+    use = use_frac(service.model, service.replica, service.site, load, context)
     return gpu_power_w(tdp_w, use, load_power(), load.busy_frac)
 
 

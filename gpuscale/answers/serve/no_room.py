@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve.blocks import inputs_of
-from gpuscale.answers.serve.records import MemoryLine
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.layouts import checkpoint_formats, layout_text, replica_layouts
+from gpuscale.core.serving.memory import CacheRoom
 from gpuscale.core.serving.service import Service
 from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Document, Table, Text
@@ -33,7 +33,7 @@ class NoRoom:
     layout: str
     n_gpus: int
     kv_tokens: float
-    memory: MemoryLine
+    memory: CacheRoom
     missing_bytes: float
     smallest_format: str | None  # that fits the same GPUs
     fewest_gpus: int | None  # of the same format
@@ -42,7 +42,7 @@ class NoRoom:
 
 def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Document:
     """Say how many bytes are missing by part, the format and the GPUs that would do."""
-    from gpuscale.answers.serve.figures import kv_tokens, memory_line
+    from gpuscale.answers.serve.figures import kv_tokens
 
     best, service = max(
         ((c, s) for c in found for s in services(c) if not s.fits),
@@ -52,7 +52,7 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
     if isinstance(best.what, PooledService):
         role = "prefill" if service is best.what.prefill else "decode"
         label = f"a worker of the {role} pool, {layout_text(service.replica)}"
-    memory = memory_line(service)
+    memory = service.room
     needed = _one_sequence_bytes(service)
     result = NoRoom(
         meets=False,

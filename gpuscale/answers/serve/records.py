@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuscale.core.run.bill import Bill
+from gpuscale.core.serving.memory import CacheRoom
 from gpuscale.core.serving.percentiles import Latency
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One layout under the load that is shown."""
+class Served:
+    """What a layout gives under the load that is shown."""
 
     engine: str
     weights: str
@@ -18,28 +19,23 @@ class Row:
     replicas: int
     n_gpus: int
     at_most_per_s: float | None  # requests within the limits, all replicas
-    ttft: Latency | None  # None where the queue would grow without end
-    tpot: Latency | None
     requests_per_s: float | None
     output_tokens_per_s: float | None
     total_tokens_per_s: float | None
     tokens_per_s_per_user: float | None
-    tokens_per_s_per_gpu: float | None
+    tokens_per_s_per_gpu: float | None  # output
     usd_per_million_output_tokens: float | None
     usd_per_million_tokens: float | None  # prompts counted too
     j_per_output_token: float | None
-    verdict: str
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryLine:
-    """Memory of one GPU when the engine has started. [byte]."""
+class Row(Served):
+    """One layout of the table."""
 
-    weights_bytes: float
-    activations_bytes: float
-    overhead_bytes: float
-    cache_bytes: float  # negative: that much is missing
-    usable_bytes: float
+    ttft: Latency | None  # None where the queue would grow without end
+    tpot: Latency | None
+    verdict: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +53,19 @@ class PoolLine:
 
 
 @dataclass(frozen=True, slots=True)
-class ServeAnswer:
+class ServeAnswer(Served):
     """The answer: the best layout, its latencies, and the others."""
 
     meets: bool
     fits: bool
-    engine: str
-    weights: str
     kv: str
-    layout: str
     tp: int | None
     pp: int | None
     dp_attention: int | None
     ep: int | None
-    replicas: int
-    n_gpus: int
     engine_settings: str  # version of the engine, and what it does by itself
     as_it_comes: str  # how new the architecture is to that version; empty where it is settled
     rate_per_s: float | None  # asked for
-    at_most_per_s: float | None
     binding: str
     ttft_mean_s: float | None
     ttft_p50_s: float | None
@@ -95,21 +85,13 @@ class ServeAnswer:
     ttft_error_frac: float | None  # of the 95th percentile, one standard error of the simulation
     tpot_error_frac: float | None
     time_s: float | None  # of all requests of a closed loop or burst
-    requests_per_s: float | None
-    output_tokens_per_s: float | None
-    total_tokens_per_s: float | None
-    tokens_per_s_per_user: float | None
-    tokens_per_s_per_gpu: float | None  # output
     usd_per_gpu_hour: float | None
-    usd_per_million_output_tokens: float | None
-    usd_per_million_tokens: float | None
     bill: Bill | None  # of an hour at this rate
-    j_per_output_token: float | None
     kv_tokens: float  # that the cache of one attention rank holds
     sequences_with_room: float
     n_requests: int
     n_preempted: int
-    memory: MemoryLine | None
+    memory: CacheRoom
     pools: tuple[PoolLine, ...]
     rows: tuple[Row, ...]
     no_room: tuple[str, ...]

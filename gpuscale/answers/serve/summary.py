@@ -11,7 +11,7 @@ from gpuscale.render.document import Point
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.records import MemoryLine, ServeAnswer
+    from gpuscale.answers.serve.records import ServeAnswer
 
 
 def serve_summary(asked: Serve, said: str, r: ServeAnswer) -> list[Point]:
@@ -34,8 +34,7 @@ def serve_summary(asked: Serve, said: str, r: ServeAnswer) -> list[Point]:
     if r.at_most_per_s is not None:
         bound = f"bound by {r.binding}" if r.binding else ""
         points.append(Point("at most", f"{figure(r.at_most_per_s)} requests/s", bound))
-    if r.memory is not None:
-        points.append(_memory(r.memory, r))
+    points.append(_memory(r))
     if r.usd_per_million_output_tokens is not None:
         price = f"at {r.usd_per_gpu_hour:.4g} USD per GPU-hour" if r.usd_per_gpu_hour else ""
         cost = f"{r.usd_per_million_output_tokens:.3g} USD per million output tokens"
@@ -50,7 +49,8 @@ LONGEST = 250
 """Characters of a line that starts it, in a summary; longer ones are under --show launch."""
 
 
-def _memory(m: MemoryLine, r: ServeAnswer) -> Point:
+def _memory(r: ServeAnswer) -> Point:
+    m = r.memory
     room = f"{r.kv_tokens:,.0f} tokens of cache, {r.sequences_with_room:,.0f} sequences"
     note = f"of weights, {gb(max(0.0, m.cache_bytes))} of cache, of {gb(m.usable_bytes)}: {room}"
     return Point("memory", gb(m.weights_bytes), note)

@@ -28,48 +28,26 @@ class PowerParameters:
     idle_frac: float = 0.18
     busy_frac: float = 0.2
     slope: float = 0.5
-    low_frac: float = 0.75  # 80 % interval: measured / expected
-    high_frac: float = 1.33
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """What one replica does in a second."""
-
-    output_tokens_per_s: float
-    input_tokens_per_s: float
-    sequences: float  # that decode at a time, mean
-    context: float  # of each of them
-    busy_frac: float = 1.0  # of the time in which a pass runs
-
-
-def rates_of(load: LoadResult, context: float) -> Rates:
-    """Rates of a simulated load with a mean context."""
-    return Rates(
-        load.output_tokens_per_s,
-        load.input_tokens_per_s,
-        load.decoding_sequences,
-        context,
-        load.busy_frac,
-    )
-
-
-def use_frac(model: ModelSpec, replica: Replica, site: ServingSite, rates: Rates) -> float:
+def use_frac(
+    model: ModelSpec, replica: Replica, site: ServingSite, load: LoadResult, context: float
+) -> float:
     """Share of the time that memory and matrix units would need at their peaks. [1].
 
     ``(passes/s read + FLOP/s / C) / n_gpus``; a pass reads the weights met and the cache.
 
-    `replica`: layout, formats, drafts. `site`: hardware. `rates`: tokens and
-    sequences of the load.
+    `replica`: layout, formats, drafts. `site`: hardware. `load`: what one replica does, its
+    sequences of the mean `context` [1].
     """
     kept = 1.0 + (replica.drafts.accepted if replica.drafts else 0.0)
     drafted = 1.0 + (replica.drafts.n_tokens if replica.drafts else 0.0)
-    passes = rates.output_tokens_per_s / max(1.0, rates.sequences) / kept
-    cache = kv_cache_bytes(model, rates.context, element_bytes(replica.kv_format))
-    met = weights_read_bytes(model, replica.ffn_format, max(1, round(rates.sequences)))
-    read = met + rates.sequences * cache
-    flop = flop_per_token(model, max(1, int(rates.context))).forward_flop
-    tokens = rates.output_tokens_per_s * drafted / kept + rates.input_tokens_per_s
+    passes = load.output_tokens_per_s / max(1.0, load.decoding_sequences) / kept
+    cache = kv_cache_bytes(model, context, element_bytes(replica.kv_format))
+    met = weights_read_bytes(model, replica.ffn_format, max(1, round(load.decoding_sequences)))
+    read = met + load.decoding_sequences * cache
+    flop = flop_per_token(model, max(1, int(context))).forward_flop
+    tokens = load.output_tokens_per_s * drafted / kept + load.input_tokens_per_s
     peak = site.peaks[multiplied_in(site, replica.ffn_format)]
     busy = passes * read / site.hbm_bytes_per_s + tokens * flop / peak
     return min(1.0, busy / replica.n_gpus)

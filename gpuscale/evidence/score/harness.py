@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.serving.capacity import Limit, Limits, capacity
 from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
 from gpuscale.core.serving.percentiles import LoadResult
-from gpuscale.core.serving.power import gpu_power_w, rates_of, use_frac
+from gpuscale.core.serving.power import gpu_power_w, use_frac
 from gpuscale.core.serving.service import Demand, Service, Tuning
 from gpuscale.core.serving.traffic import CHAT, Lengths
 
@@ -159,7 +159,7 @@ def _power_w(row: ServedRow, replica: Replica, site: ServingSite, found: LoadRes
     from gpuscale.io.serving import load_power
 
     context = row.requests.input_tokens + row.requests.output_tokens / 2.0
-    use = use_frac(row.model, replica, site, rates_of(found, context))
+    use = use_frac(row.model, replica, site, found, context)
     return gpu_power_w(row.cluster.gpu.tdp_w or 0.0, use, load_power(), found.busy_frac)
 
 
