@@ -176,6 +176,8 @@ def _answer(
     service = what.decode if isinstance(what, PooledService) else what
     replica = None if isinstance(what, PooledService) else service.replica
     alone = None if isinstance(what, PooledService) or asked.only else service.closed(1, 1)
+    keys = ("tp", "pp", "dp_attention", "ep")
+    degrees: dict[str, Any] = {name: getattr(replica, name, None) for name in keys}
     ttft_width, tpot_width = widths(case, best, wanted)
     limited = wanted.limits.ttft is not None or wanted.limits.tpot is not None
     meets = row.verdict == "meets" if limited else best.copies > 0 and load is not None
@@ -185,7 +187,7 @@ def _answer(
         engine_settings=habits_line(case, case.engine_of(row.engine)),
         as_it_comes=age_text(case, case.engine_of(row.engine)),
         **{f.name: getattr(row, f.name) for f in fields(Served)},
-        **{name: getattr(replica, name, None) for name in ("tp", "pp", "dp_attention", "ep")},
+        **degrees,
         kv=service.replica.kv_format,
         rate_per_s=wanted.rate_per_s,
         binding=best.binding,
