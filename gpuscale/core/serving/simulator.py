@@ -115,13 +115,11 @@ class Engine:
     @property
     def ends_s(self) -> float:
         """When the first running sequence ends, if nothing comes before; never if none runs."""
-        n, ends = len(self.running), self.ends
+        n = len(self.running)
         if not n:
             return NEVER
-        while self.running.get(ends[0][1]) != ends[0][0]:
-            heappop(ends)
         base, each = self.times.decode(n)
-        k = ends[0][0] - self.steps
+        k = self._passes_to_end()
         return self.now + k * (base + each * (self.context + 0.5 * n * self.gen * (k - 1)))
 
     def add(self, prompt: int, output: int, at_s: float) -> None:
@@ -311,6 +309,12 @@ class Engine:
         if len(self.running) > out.most_sequences:
             out.most_sequences = len(self.running)
 
+    def _passes_to_end(self) -> int:
+        ends = self.ends
+        while self.running.get(ends[0][1]) != ends[0][0]:
+            heappop(ends)
+        return ends[0][0] - self.steps
+
     def _jump(self) -> None:
         """All decode passes up to the next end, the next arrival, or the end of the room."""
         s, out = self.s, self.out
@@ -321,10 +325,7 @@ class Engine:
             n = len(self.running)
             grow = n * gen
         base, each = self.times.decode(n)
-        ends = self.ends
-        while self.running.get(ends[0][1]) != ends[0][0]:
-            heappop(ends)
-        k = ends[0][0] - self.steps
+        k = self._passes_to_end()
         if not s.reserve_output and s.cache_tokens < NEVER:
             k = max(1, min(k, int((s.cache_tokens - self.held) / grow)))
         one, more = base + each * self.context, 0.5 * each * grow
@@ -397,9 +398,9 @@ def simulate(
 ) -> Simulated:
     """Simulate one replica under a traffic, drawn beforehand: the result has no chance of its own.
 
-    `times`: times of its passes. `scheduler`: limits of a pass and of the cache. `traffic`:
-    requests. `progress`: told now and then how many requests are answered. Raises ValueError if
-    lengths, arrivals and scheduler do not make a load: empty, unsorted, below 1.
+    `times`: of its passes. `scheduler`: limits of a pass and of the cache. `progress`: told now and
+    then how many requests are answered. Raises ValueError if lengths, arrivals and scheduler do not
+    make a load: empty, unsorted, below 1.
     """
     traffic.check()
     return Engine(times, scheduler, traffic).run(progress)
