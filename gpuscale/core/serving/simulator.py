@@ -43,38 +43,6 @@ GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 class Engine:
     """State of the simulation; `simulate` runs it."""
 
-    __slots__ = (
-        "at",
-        "budget",
-        "cold",
-        "context",
-        "decoded",
-        "door",
-        "due",
-        "each",
-        "ended",
-        "ends",
-        "gen",
-        "held",
-        "hit",
-        "horizon_s",
-        "late",
-        "left",
-        "n_arrived",
-        "now",
-        "out",
-        "partial",
-        "prompt",
-        "running",
-        "s",
-        "steps",
-        "times",
-        "todo",
-        "traffic",
-        "wait_until",
-        "waiting",
-    )
-
     def __init__(self, times: StepTimes, scheduler: Scheduler, traffic: Traffic) -> None:
         self.times, self.s, self.traffic = times, scheduler, traffic
         n = len(traffic.inputs)

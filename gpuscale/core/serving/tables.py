@@ -58,18 +58,6 @@ class StepTable:
     sequence computes in a pass: 1, and the drafts it verifies.
     """
 
-    __slots__ = (
-        "_attention",
-        "_decode",
-        "_lines",
-        "_nodes",
-        "contexts",
-        "decode_of",
-        "each",
-        "pass_of",
-        "ranks",
-    )
-
     def __init__(
         self,
         pass_of: PassOf,
