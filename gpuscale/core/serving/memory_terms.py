@@ -104,8 +104,9 @@ def activations_term(
         f"profiled peak and the sampler's fp32 copies; {KWON}",
         chunk,
         room,
-        engine,
-        model,
+        sampler_sequences=engine.sampler_sequences,
+        utilisation_frac=engine.utilisation_frac,
+        vocab_size=model.vocab_size,
         reserved_bytes=reserved,
         fewest_sequences=min(FEWEST_SEQUENCES, engine.sampler_sequences),
     )
@@ -128,7 +129,7 @@ def serving_terms(
     )
     source = f"serving preset, rule `{engine.rule}` of [memory]"
     kept_back = term_of(
-        "overhead_bytes", "bytes", KEPT_BACK[engine.rule], source, room, engine, replica
+        "overhead_bytes", "bytes", KEPT_BACK[engine.rule], source, room, engine, group=replica.group
     )
     total = total_of(
         "total_bytes",
