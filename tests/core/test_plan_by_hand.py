@@ -12,6 +12,7 @@ from gpuscale.core.plan.pins import pin_space, why_empty
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.remedy import trials
 from gpuscale.core.plan.scan import (
+    Conditions,
     choose,
     cost_of,
     least_gpus,
@@ -36,21 +37,21 @@ DAY = 86400.0
 
 
 def test_conditions_at_their_edges():
-    assert shortfalls(ROW, 10 * DAY, 2e6, 0.4, 2.0) == []
-    assert shortfalls(ROW, None, None, None, None) == []
-    assert shortfalls(ROW, 9.9 * DAY, None, None, None) == ["10.0 days > 9.9 days"]
-    assert shortfalls(ROW, None, 1.9e6, None, None) == ["2 MUSD > 1.9 MUSD"]
-    assert shortfalls(ROW, None, None, 0.41, None) == ["MFU 40.0 % < 41 %"]
-    assert shortfalls(ROW, None, None, None, 1.9) == ["step 2 s > 1.9 s"]
+    assert shortfalls(ROW, Conditions(10 * DAY, 2e6, 0.4, 2.0)) == []
+    assert shortfalls(ROW, Conditions()) == []
+    assert shortfalls(ROW, Conditions(9.9 * DAY, None, None, None)) == ["10.0 days > 9.9 days"]
+    assert shortfalls(ROW, Conditions(None, 1.9e6, None, None)) == ["2 MUSD > 1.9 MUSD"]
+    assert shortfalls(ROW, Conditions(None, None, 0.41, None)) == ["MFU 40.0 % < 41 %"]
+    assert shortfalls(ROW, Conditions(None, None, None, 1.9)) == ["step 2 s > 1.9 s"]
     unknown = replace(ROW, days=None, usd=None)
-    assert shortfalls(unknown, DAY, 1e6, None, None) == [
+    assert shortfalls(unknown, Conditions(DAY, 1e6, None, None)) == [
         "no token budget > 1 days",
         "no price > 1 MUSD",
     ]
     over = replace(ROW, fits=False, peak_bytes=85e9)
-    assert shortfalls(over, None, None, None, None) == ["does not fit by 5.0 GB"]
+    assert shortfalls(over, Conditions()) == ["does not fit by 5.0 GB"]
     unsafe = replace(ROW, fits=False, peak_bytes=79e9)
-    assert "upper end" in shortfalls(unsafe, None, None, None, None)[0]
+    assert "upper end" in shortfalls(unsafe, Conditions())[0]
 
 
 def test_gpus_of_a_deadline():

@@ -14,7 +14,7 @@ from gpuscale.core.plan.pareto import most_headroom, time_against_memory
 from gpuscale.core.plan.pins import FLAGS, pin_space, why_empty
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.remedy import find_remedies
-from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
+from gpuscale.core.plan.scan import Conditions, choose, shortfalls, with_efficiency, with_pareto
 from gpuscale.core.plan.sensitivity import FIGURES, LATENCIES, sensitivity, with_better
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.rules import against, facts_of
@@ -375,10 +375,10 @@ def row(**changes):
 
 
 def test_shortfalls():
-    assert shortfalls(row(), 11 * 86400, 3e4, 0.3, 2.0) == []
-    assert shortfalls(row(), 9 * 86400, None, None, None) == ["10.0 days > 9 days"]
-    assert shortfalls(row(usd=None), None, 1.0, None, None)[0].startswith("no price")
-    assert len(shortfalls(row(fits=False, peak_bytes=9e10), 86400, 1.0, 0.9, 0.1)) == 5
+    assert shortfalls(row(), Conditions(11 * 86400, 3e4, 0.3, 2.0)) == []
+    assert shortfalls(row(), Conditions(9 * 86400, None, None, None)) == ["10.0 days > 9 days"]
+    assert shortfalls(row(usd=None), Conditions(None, 1.0, None, None))[0].startswith("no price")
+    assert len(shortfalls(row(fits=False, peak_bytes=9e10), Conditions(86400, 1.0, 0.9, 0.1))) == 5
 
 
 def test_choices_of_a_scan():

@@ -230,9 +230,9 @@ def _plan_case(case: Case, changes: dict[str, Any], layout: Any = None) -> Any:
         **given,
     )
     request = read_request(plan)
-    loaded = load_case(plan, request, request.clusters[0])
+    loaded = load_case(request, request.asked.clusters[0])
     length = seq_len_of(request, loaded.model)[0]
-    n = request.gpus[0]
+    n = request.asked.gpus[0]
     batch = suited(request, batches_of(request, loaded.model, length)[0], length, n)
     return make_case(loaded, request, n, length, batch)
 

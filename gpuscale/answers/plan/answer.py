@@ -165,14 +165,14 @@ def used_job(case: Case, request: Request) -> dict[str, Any]:
     facts = case.problem.facts
     job: dict[str, Any] = dict(request.job)
     job |= {
-        "cluster": job.get("cluster", request.clusters[0]),
+        "cluster": job.get("cluster", request.asked.clusters[0]),
         "gpus": case.n_gpus,
         "seq_len": facts.seq_len,
         "precision": ",".join(case.space.precision),
         "software": request.software,
         "objective": request.objective,
     }
-    if request.global_batches:
+    if request.asked.global_batch:
         job["global_batch"] = facts.global_batch_size
     else:
         job.setdefault("batch_tokens", int(case.batch.asked_tokens))

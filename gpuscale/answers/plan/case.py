@@ -28,7 +28,6 @@ from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
 
 if TYPE_CHECKING:
-    from gpuscale.answers.plan import Plan
     from gpuscale.answers.plan.request import Batch, Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate, Run
@@ -75,12 +74,13 @@ class Case:
         return float(self.problem.facts.global_batch_size * self.problem.facts.seq_len)
 
 
-def load_case(asked: Plan, request: Request, cluster: str) -> Loaded:
+def load_case(request: Request, cluster: str) -> Loaded:
     """Load what a request names, with one of its clusters."""
+    asked = request.asked
     return load_inputs(
         asked,
         cluster=cluster,
-        model=request.model,
+        model=asked.model,
         catalogue=request.catalogue,
         others={"software": load_software(request.software)},
         wires=asked.wires,
@@ -93,12 +93,12 @@ def precisions(request: Request, loaded: Loaded) -> tuple[str, ...]:
     offered = tuple(p for p in PRECISIONS if gpu.flop_per_s(p))
     if not offered:
         raise GpuscaleError(f"{gpu.name} has no matrix rate of a training precision")
-    if request.precision is None:
+    if request.asked.precision is None:
         return (offered[0],)
-    if request.precision.strip() == "all":
+    if request.asked.precision.strip() == "all":
         return offered
     try:
-        names = select_names(request.precision, PRECISIONS)
+        names = select_names(request.asked.precision, PRECISIONS)
     except ValueError as error:
         raise GpuscaleError(f"--precision: {error}") from None
     for name in names:
@@ -161,7 +161,7 @@ def make_case(
         calibration=loaded.calibration,
         settings=settings,
     )
-    problem = replace(problem, fit_factor=fit_factor(request.fit, software.name))
+    problem = replace(problem, fit_factor=fit_factor(request.asked.fit or "safe", software.name))
     if like is not None:
         shared = like.problem
         problem = replace(
@@ -265,7 +265,7 @@ def best_or_closest(case: Case, result: SearchResult) -> Layout | None:
 
 def given_price(request: Request, cluster: ClusterSpec) -> float | None:
     """Price of a cluster's GPU-hour in the request, by its name or what means it; else None."""
-    for name, price in request.prices.items():
+    for name, price in (request.asked.price or {}).items():
         if name in ("", cluster.name) or load_cluster(name).name == cluster.name:
             return price
     return None
@@ -292,7 +292,7 @@ class Prospect:
 def prospect_of(case: Case, request: Request, best: Estimate) -> Prospect | None:
     """Find what the token budget takes; None where no budget is known."""
     asked, step_s, layout = request.asked, best.step_s, best.layout
-    tokens = request.tokens or case.loaded.model.training_tokens
+    tokens = request.asked.tokens or case.loaded.model.training_tokens
     if tokens is None:
         return None
     writers = case.n_gpus if layout.zero_stage else layout.tp * layout.pp

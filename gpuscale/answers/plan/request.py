@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from gpuscale.answers.ask import fields_of
 from gpuscale.answers.job_options import JobOptions
 from gpuscale.answers.options import DEFAULT_SOFTWARE, Wired, usual_seq_len
 from gpuscale.core.layout import RECOMPUTE
+from gpuscale.core.plan.scan import Conditions
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.maturity import Degrees
 
@@ -63,45 +64,17 @@ JOB_KEYS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    """What a plan must meet; None: no matter."""
-
-    deadline_s: float | None = None
-    budget_usd: float | None = None
-    mfu_at_least: float | None = None
-    max_step_s: float | None = None
-
-    @property
-    def any(self) -> bool:
-        """Whether there is one."""
-        return any(
-            v is not None
-            for v in (self.deadline_s, self.budget_usd, self.mfu_at_least, self.max_step_s)
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
-    """A planning job, read; texts that need the model or cluster are read later."""
+    """A planning job, read, with its defaults; what needs the model or cluster is read later."""
 
-    model: str
-    clusters: tuple[str, ...]
-    gpus: tuple[int, ...]  # empty: to be looked for
+    asked: Plan  # over its job file
     catalogue: str
-    seq_lens: tuple[int, ...]  # empty: the default
-    batch_tokens: tuple[float, ...]  # empty: global_batches, or the default
-    global_batches: tuple[int, ...]
-    tokens: float | None
-    precision: str | None
     software: str
     objective: str
-    fit: str  # "safe" | "expected" | "tight"
-    prices: Mapping[str, float]  # by cluster as typed; "": any
     conditions: Conditions
     pins: Mapping[str, int | str]
     settings: JobSettings
-    asked: Plan  # failures, site and prices are read of it
-    job: Mapping[str, Any] = field(default_factory=dict)  # what was said, for plan.toml
+    job: Mapping[str, Any]  # what was said, for plan.toml
 
     @property
     def size_wanted(self) -> str:
@@ -123,17 +96,13 @@ class Request:
         `sequences` of a step: stages that cannot take turns in them are not interleaved.
         """
         pins = self.pin_texts
-        given: dict[str, Any] = {
-            name: int(pins[name]) for name in ("pp", "vpp", "ep") if pins.get(name, "").isdigit()
-        }
+        one = {k: int(v) for k, v in pins.items() if v.isdigit()}
+        given: dict[str, Any] = {k: one[k] for k in ("pp", "vpp", "ep") if k in one}
         if pins.get("recompute") in RECOMPUTE:
             given["recompute"] = pins["recompute"]
-        single = (name for name in ("pp", "dp", "micro_batch") if _one(pins, name))
-        turns = (
-            prod(int(pins[name]) for name in single)
-            if _one(pins, "dp") and given.get("pp", 1) > 1
-            else 1
-        )
+        turns = 1
+        if "dp" in one and one.get("pp", 1) > 1:
+            turns = one["pp"] * one["dp"] * one.get("micro_batch", 1)
         if pins.get("schedule", "interleaved") != "interleaved" or sequences % turns:
             given["vpp"] = 1
         return Degrees(**given)
@@ -149,12 +118,9 @@ class Request:
     @property
     def n_cases(self) -> int:
         """Searches that the request means, sizes to be looked for not counted."""
-        batches = max(1, len(self.batch_tokens) + len(self.global_batches))
-        return len(self.clusters) * max(1, len(self.gpus)) * max(1, len(self.seq_lens)) * batches
-
-
-def _one(pins: Mapping[str, str], name: str) -> bool:
-    return pins.get(name, "").isdigit()
+        x = self.asked
+        batches = len(x.batch_tokens) + len(x.global_batch)
+        return len(x.clusters) * prod(max(1, n) for n in (len(x.gpus), len(x.seq_len), batches))
 
 
 def read_request(asked: Plan) -> Request:
@@ -171,25 +137,15 @@ def read_request(asked: Plan) -> Request:
     if asked.batch_tokens and asked.global_batch:
         raise GpuscaleError("give --batch-tokens or --global-batch, not both")
     request = Request(
-        model=asked.model,
-        clusters=asked.clusters,
-        gpus=asked.gpus,
+        asked=asked,
         catalogue=asked.catalogue or "vendor",
-        seq_lens=asked.seq_len,
-        batch_tokens=asked.batch_tokens,
-        global_batches=asked.global_batch,
-        tokens=asked.tokens,
-        precision=asked.precision,
         software=asked.software or DEFAULT_SOFTWARE,
         objective=asked.objective or OBJECTIVES[0],
-        fit=asked.fit or "safe",
-        prices=asked.price or {},
         conditions=Conditions(
             asked.deadline, asked.budget, asked.mfu_at_least, asked.max_step_time
         ),
         pins=asked.pinned,
         settings=asked.job_settings,
-        asked=asked,
         job=_said(asked),
     )
     if request.n_cases > MOST_CASES:
@@ -254,7 +210,7 @@ class Batch:
 
 def seq_len_of(request: Request, model: ModelSpec) -> tuple[int, ...]:
     """Sequence lengths of a request, by default 8192 or what the model allows."""
-    return request.seq_lens or (usual_seq_len(None, model),)
+    return request.asked.seq_len or (usual_seq_len(None, model),)
 
 
 def suited(request: Request, batch: Batch, seq_len: int, n_gpus: int) -> Batch:
@@ -277,10 +233,10 @@ def batches_of(request: Request, model: ModelSpec, seq_len: int) -> tuple[Batch,
     """Batches of a request for one sequence length."""
     from gpuscale.core.plan.batch import sequences_for
 
-    if request.global_batches:
-        return tuple(Batch(float(n * seq_len), n, "given") for n in request.global_batches)
-    if request.batch_tokens:
-        asked, origin = request.batch_tokens, "given"
+    if request.asked.global_batch:
+        return tuple(Batch(float(n * seq_len), n, "given") for n in request.asked.global_batch)
+    if request.asked.batch_tokens:
+        asked, origin = request.asked.batch_tokens, "given"
     elif model.batch_tokens:
         asked, origin = (model.batch_tokens,), "the model's own"
     else:

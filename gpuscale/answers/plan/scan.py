@@ -31,7 +31,6 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuscale.answers.plan import Plan
     from gpuscale.core.search.results import SearchResult
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
@@ -47,7 +46,6 @@ budget: nobody splits 512 sequences over 32,768 GPUs because the money would do.
 class Scan:
     """Rows so far, with the case of each."""
 
-    asked: Plan
     request: Request
     progress: Progress
     rows: list[ScanRow] = field(default_factory=list)
@@ -58,14 +56,14 @@ class Scan:
     interrupted: bool = False
 
 
-def scan_plan(asked: Plan, request: Request) -> Document:
+def scan_plan(request: Request) -> Document:
     """Answer a question over several cases."""
     from gpuscale.answers.plan.scan_document import scan_document
 
-    _check(asked, request)
-    scan = Scan(asked, request, Progress(request.n_cases))
-    for cluster in request.clusters:
-        loaded = load_case(asked, request, cluster)
+    _check(request)
+    scan = Scan(request, Progress(request.n_cases))
+    for cluster in request.asked.clusters:
+        loaded = load_case(request, cluster)
         _check_prices(request, loaded)
         for seq_len in seq_len_of(request, loaded.model):
             for batch in batches_of(request, loaded.model, seq_len):
@@ -95,15 +93,21 @@ def _settled(scan: Scan, at: int) -> ScanRow:
     return found if found.fits and found.meets else row
 
 
-def _check(asked: Plan, request: Request) -> None:
+def _check(request: Request) -> None:
+    asked = request.asked
     scaling = asked.scaling
-    if scaling is not None and len(request.gpus) < 2:
+    if scaling is not None and len(asked.gpus) < 2:
         raise GpuscaleError("--scaling needs several sizes", "for example --gpus 512..16384")
     if asked.show_job or asked.pareto:
         name = "show_job" if asked.show_job else "pareto"
         raise GpuscaleError(f"--{name.replace('_', '-')} is for one case, not for a scan")
-    many = len(request.seq_lens) + len(request.batch_tokens) + len(request.global_batches) > 2
-    if not request.gpus and not request.conditions.any and many:
+    many = (
+        len(request.asked.seq_len)
+        + len(request.asked.batch_tokens)
+        + len(request.asked.global_batch)
+        > 2
+    )
+    if not request.asked.gpus and not request.conditions.any and many:
         raise GpuscaleError("missing option `--gpus`", "for example --gpus 4096")
 
 
@@ -115,7 +119,7 @@ def _check_prices(request: Request, loaded: Loaded) -> None:
             f"no price of {loaded.cluster.name} is known", "give one, as --price '2.5 USD/h'"
         )
     if request.conditions.deadline_s or request.conditions.budget_usd:
-        if request.tokens is None and loaded.model.training_tokens is None:
+        if request.asked.tokens is None and loaded.model.training_tokens is None:
             raise GpuscaleError(
                 f"the token budget of {loaded.model.name} is not known", "give one, as --tokens 15T"
             )
@@ -124,18 +128,18 @@ def _check_prices(request: Request, loaded: Loaded) -> None:
 def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
     """Every size that is asked for, or the smallest that meets the conditions."""
     request = scan.request
-    if not request.size_wanted or len(request.gpus) > 1:
+    if not request.size_wanted or len(request.asked.gpus) > 1:
         scan.gaps, n_before = bool(request.size_wanted), len(scan.rows)
-        for n in request.gpus or _all_of(loaded):
+        for n in request.asked.gpus or _all_of(loaded):
             if scan.interrupted:
                 return
-            scaled = _scaled(batch, scan.asked.scaling, n, request.gpus, seq_len)
+            scaled = _scaled(batch, scan.request.asked.scaling, n, request.asked.gpus, seq_len)
             _try(scan, loaded, n, seq_len, scaled)
         node = loaded.cluster.gpus_per_node
         scan.rows[n_before:] = [_worth_it(scan, row, node) for row in scan.rows[n_before:]]
         return
     limit = loaded.cluster.n_gpus if loaded.cluster.kind in WHOLE else None
-    most = request.gpus[0] if request.gpus else (limit or LARGEST)
+    most = request.asked.gpus[0] if request.asked.gpus else (limit or LARGEST)
     node = loaded.cluster.gpus_per_node
     if request.size_wanted == "fewest":
         seeking = smallest(node, most, _least_gpus(request, loaded, seq_len))
@@ -157,7 +161,7 @@ def _verdict(request: Request, row: ScanRow | None) -> Verdict:
     if row is not None and row.meets:
         return Verdict.MEETS
     c = request.conditions
-    slow = row is None or shortfalls(row, c.deadline_s, None, None, c.max_step_s)
+    slow = row is None or shortfalls(row, replace(c, budget_usd=None, mfu_at_least=None))
     return Verdict.MORE if slow else Verdict.FEWER
 
 
@@ -176,7 +180,7 @@ def _slowest_s(scan: Scan, case: Case, against: Sequence[ScanRow]) -> float:
 
     request = scan.request
     c, model, n = request.conditions, case.loaded.model, case.n_gpus
-    tokens = request.tokens or model.training_tokens
+    tokens = request.asked.tokens or model.training_tokens
     limits = [c.max_step_s] if c.max_step_s is not None else []
     if c.deadline_s is not None and tokens:
         limits.append(c.deadline_s * case.batch_tokens / tokens)
@@ -196,7 +200,7 @@ def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
     from gpuscale.core.model.flops import model_flop_per_token
     from gpuscale.core.plan.scan import least_gpus
 
-    tokens = request.tokens or loaded.model.training_tokens
+    tokens = request.asked.tokens or loaded.model.training_tokens
     deadline = request.conditions.deadline_s
     if deadline is None or tokens is None:
         return 0.0
@@ -236,7 +240,7 @@ def _try(
             )
 
         result = safe = searched(case)
-        if result.best is None and scan.asked.fit is None and not result.interrupted:
+        if result.best is None and scan.request.asked.fit is None and not result.interrupted:
             bold = less_safe(case)
             result = searched(bold)
             if limit_s < float("inf") and result.best is not None and not result.interrupted:
@@ -245,7 +249,11 @@ def _try(
                 return None
             case = bold
     except GpuscaleError as error:
-        if scan.request.n_cases == 1 and scan.request.gpus and not scan.request.conditions.any:
+        if (
+            scan.request.n_cases == 1
+            and scan.request.asked.gpus
+            and not scan.request.conditions.any
+        ):
             raise
         if not limited:
             scan.skipped.append(f"{n:,} GPUs of {loaded.cluster.name}: {error.message}")
@@ -258,7 +266,7 @@ def _try(
     if layout is None:
         return None
     row = _row(scan.request, case, estimate_of(case, layout), result.counts)
-    if len(scan.request.gpus) <= 1:  # sizes grow; those of a list are in any order
+    if len(scan.request.asked.gpus) <= 1:  # sizes grow; those of a list are in any order
         row = _worth_it(scan, row, loaded.cluster.gpus_per_node)
     scan.rows.append(row)
     scan.cases.append(case)
@@ -313,6 +321,5 @@ def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:
         why_not="",
         counts=counts,
     )
-    c = request.conditions
-    failed = shortfalls(row, c.deadline_s, c.budget_usd, c.mfu_at_least, c.max_step_s)
+    failed = shortfalls(row, request.conditions)
     return replace(row, meets=not failed, why_not="; ".join(failed))

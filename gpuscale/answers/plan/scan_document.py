@@ -171,15 +171,15 @@ def scan_inputs(scan: Scan) -> dict[str, Any]:
     request = scan.request
     return {
         "model": scan.cases[0].loaded.model.name,
-        "clusters": list(request.clusters),
-        "gpus": list(request.gpus),
+        "clusters": list(request.asked.clusters),
+        "gpus": list(request.asked.gpus),
         "catalogue": request.catalogue,
-        "tokens": request.tokens or scan.cases[0].loaded.model.training_tokens,
+        "tokens": request.asked.tokens or scan.cases[0].loaded.model.training_tokens,
         "software": request.software,
         "precision": list(scan.cases[0].space.precision),
         "objective": request.objective,
         "conditions": asdict(request.conditions),
-        "scaling": scan.asked.scaling,
+        "scaling": scan.request.asked.scaling,
         "pins": dict(request.pins),
         "changed": list(scan.cases[0].loaded.changes),
     }
@@ -223,7 +223,7 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
     table = scan_table(rows)
     drawn: list[Block] = []
     if sum(r.fits for r in rows) > 1 and not scan.request.conditions.any:
-        drawn.append(picture(rows, scan.asked.scaling))
+        drawn.append(picture(rows, scan.request.asked.scaling))
     notes = f"{first.batch.origin} batch; " if len(rows) == 1 else ""
     stopped = "; interrupted, the cases so far" if scan.interrupted else ""
     searched = Text(
@@ -237,8 +237,8 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
     }
     request = scan.request
     usual = {
-        "model": request.model,
-        "cluster": ",".join(request.clusters),
+        "model": request.asked.model,
+        "cluster": ",".join(request.asked.clusters),
         "precision": ",".join(first.space.precision),
         "software": request.software,
         "objective": request.objective,

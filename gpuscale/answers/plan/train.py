@@ -70,8 +70,8 @@ def training_plan(asked: Plan) -> Document:
     if many or request.objective in ("fewest-gpus",):
         from gpuscale.answers.plan.scan import scan_plan
 
-        return scan_plan(asked, request)
-    return single_plan(asked, request)
+        return scan_plan(request)
+    return single_plan(request)
 
 
 def only_size(case_gpus: tuple[int, ...], n_gpus: int | None) -> int:
@@ -85,10 +85,11 @@ def only_size(case_gpus: tuple[int, ...], n_gpus: int | None) -> int:
     )
 
 
-def single_plan(asked: Plan, request: Request) -> Document:
+def single_plan(request: Request) -> Document:
     """One case in full."""
-    loaded = load_case(asked, request, request.clusters[0])
-    n_gpus = only_size(request.gpus, loaded.cluster.n_gpus)
+    asked = request.asked
+    loaded = load_case(request, request.asked.clusters[0])
+    n_gpus = only_size(request.asked.gpus, loaded.cluster.n_gpus)
     (seq_len,) = seq_len_of(request, loaded.model)
     (batch,) = batches_of(request, loaded.model, seq_len)
     progress = Progress()
@@ -112,20 +113,14 @@ def single_plan(asked: Plan, request: Request) -> Document:
     if layout is None:
         raise KeyboardInterrupt
     best = estimate_of(case, layout)
-    sections = _sections(asked, case, request, best, result, progress=progress)
+    sections = _sections(case, request, best, result, progress)
     progress.clear()
     record = plan_result(case, request, best, result, n_next=asked.alternatives, **sections)
     return document_of(case, request, record, best, result, idle)
 
 
 def _sections(
-    asked: Plan,
-    case: Case,
-    request: Request,
-    best: Estimate,
-    result: SearchResult,
-    *,
-    progress: Progress,
+    case: Case, request: Request, best: Estimate, result: SearchResult, progress: Progress
 ) -> dict[str, Any]:
     """Sections that look further; an interruption leaves out what is not done."""
     found: dict[str, Any] = {}
@@ -133,7 +128,7 @@ def _sections(
         found["sensitivity"] = tuple(sensitivity(case.problem, best.layout))
     try:
         found["remedies"] = () if result.interrupted else _remedies(case, request, best)
-        found["pareto"] = _pareto(asked, case, result, progress)
+        found["pareto"] = _pareto(request.asked, case, result, progress)
     except KeyboardInterrupt:
         result.interrupted = True
     return found

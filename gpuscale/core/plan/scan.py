@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.run.time import SECONDS_PER_DAY
 
 
-def shortfalls(
-    row: ScanRow,
-    deadline_s: float | None,
-    budget_usd: float | None,
-    mfu_at_least: float | None,
-    max_step_s: float | None,
-) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a plan must meet; None: no matter."""
+
+    deadline_s: float | None = None
+    budget_usd: float | None = None
+    mfu_at_least: float | None = None
+    max_step_s: float | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return self != Conditions()
+
+
+def shortfalls(row: ScanRow, c: Conditions) -> list[str]:
     """Conditions that a case does not meet, in words; empty if it meets all.
 
     A deadline or budget without a known run (tokens) or price is a condition not met.
@@ -25,16 +34,16 @@ def shortfalls(
         over = row.peak_bytes - row.capacity_bytes
         unsafe = "the upper end of its memory does not fit"
         found.append(f"does not fit by {over / 1e9:,.1f} GB" if over > 0.0 else unsafe)
-    if deadline_s is not None and (row.days is None or row.days * SECONDS_PER_DAY > deadline_s):
+    if c.deadline_s is not None and (row.days is None or row.days * SECONDS_PER_DAY > c.deadline_s):
         have = "no token budget" if row.days is None else f"{row.days:,.1f} days"
-        found.append(f"{have} > {deadline_s / 86400:,.4g} days")
-    if budget_usd is not None and (row.usd is None or row.usd > budget_usd):
+        found.append(f"{have} > {c.deadline_s / 86400:,.4g} days")
+    if c.budget_usd is not None and (row.usd is None or row.usd > c.budget_usd):
         have = "no price" if row.usd is None else f"{row.usd / 1e6:,.3g} MUSD"
-        found.append(f"{have} > {budget_usd / 1e6:,.4g} MUSD")
-    if mfu_at_least is not None and row.mfu < mfu_at_least:
-        found.append(f"MFU {100 * row.mfu:.1f} % < {100 * mfu_at_least:.4g} %")
-    if max_step_s is not None and row.step_s > max_step_s:
-        found.append(f"step {row.step_s:.3g} s > {max_step_s:.4g} s")
+        found.append(f"{have} > {c.budget_usd / 1e6:,.4g} MUSD")
+    if c.mfu_at_least is not None and row.mfu < c.mfu_at_least:
+        found.append(f"MFU {100 * row.mfu:.1f} % < {100 * c.mfu_at_least:.4g} %")
+    if c.max_step_s is not None and row.step_s > c.max_step_s:
+        found.append(f"step {row.step_s:.3g} s > {c.max_step_s:.4g} s")
     return found
 
 
