@@ -148,64 +148,54 @@ def _candidates(flag: str, space: Space, facts: Facts) -> Sequence[int]:
 
 def _alone(flag: str, value: Any, facts: Facts) -> str:
     """Reason against one value whatever the others are; empty if there is none."""
-    if flag in NAMES:
-        broken = _name_against(flag, value, facts)
-        return broken.message if broken else ""
-    if value < 1 and flag != "zero":
+    if flag in INTS and value < 1 and flag != "zero":
         return f"{flag} must be at least 1"
-    if flag in ("tp", "cp", "pp", "dp") and facts.n_gpus % value:
+    if flag in ("tp", "cp", "pp", "dp", "shard_group") and facts.n_gpus % value:
         return f"{flag}={value} does not divide {facts.n_gpus:,} GPUs"
-    broken = _rule_against(flag, value, facts)
+    if flag == "zero" and value > 3:
+        return f"zero={value} is not one of 0, 1, 2, 3"
+    broken = _AGAINST[flag](value, facts)
     return broken.message if broken else ""
 
 
-def _name_against(flag: str, name: str, facts: Facts) -> Broken | None:
-    """Rule that a name breaks whatever the others are."""
+def _cp_alone(cp: int, facts: Facts) -> Broken | None:
+    broken = [against_cp(cp, k, 1, facts) for k in facts.runs_on.cp_kinds or (DEFAULT_CONTEXT,)]
+    return None if None in broken else broken[0]
+
+
+def _kind_alone(kind: str, facts: Facts) -> Broken | None:
     soft = facts.runs_on
-    if flag == "cp_kind" and name not in soft.cp_kinds:
-        return Broken("cp-kind", f"{soft.name} has no context parallelism by {name}")
-    if flag == "schedule" and not soft.pipeline and name != "1f1b":
-        return against_pp(2, 1, facts)
-    if flag == "schedule" and name not in soft.schedules and name != "1f1b":
-        have = ", ".join(soft.schedules)
-        return Broken("schedule", f"{soft.name} has no {name} schedule: it has {have}")
-    if flag == "recompute":
-        return against_recompute(name, None, facts)
-    if flag == "offload":
-        return against_offload(*MOVED[name], facts)
-    return against_order(name, facts) if flag == "order" else None
+    why = f"{soft.name} has no context parallelism by {kind}"
+    return None if kind in soft.cp_kinds else Broken("cp-kind", why)
 
 
-def _rule_against(flag: str, value: int, facts: Facts) -> Broken | None:
-    """Rule that a value breaks whatever the others are."""
-    if flag == "tp":
-        return against_tp(value, facts)
-    if flag == "cp":
-        kinds = facts.runs_on.cp_kinds or (DEFAULT_CONTEXT,)
-        broken = [against_cp(value, kind, 1, facts) for kind in kinds]
-        return None if None in broken else broken[0]
-    if flag == "pp":
-        return against_pp(value, 1, facts)
-    if flag == "vpp":
-        return against_pp(2, value, facts) if value > 1 else None
-    if flag == "dp":
-        return _said(against_batch(1, value, facts), "dp")
-    if flag == "micro_batch":
-        return _said(against_batch(value, 1, facts), "micro_batch_size")
-    if flag in ("ep", "etp"):
-        ep, etp = (value, 1) if flag == "ep" else (1, value)
-        return against_ep(ep, etp, etp, 1, ep, facts)
-    if flag == "zero" and value > 3:
-        return Broken("zero", f"zero={value} is not one of 0, 1, 2, 3")
-    if flag == "zero":
-        return against_zero(value, None, 1, 2, 1, facts)
-    if flag == "shard_group" and facts.n_gpus % value:
-        return Broken("shard-group", f"shard_group={value} does not divide {facts.n_gpus:,} GPUs")
-    if flag == "shard_group":
-        return against_zero(3, value, 1, value, 1, facts)
-    if flag == "recompute_layers":
-        return against_recompute("full", value, facts)
-    return None
+def _schedule_alone(name: str, facts: Facts) -> Broken | None:
+    soft = facts.runs_on
+    if name == "1f1b" or (soft.pipeline and name in soft.schedules):
+        return None
+    why = f"{soft.name} has no {name} schedule: it has {', '.join(soft.schedules)}"
+    return Broken("schedule", why) if soft.pipeline else against_pp(2, 1, facts)
+
+
+_AGAINST: dict[str, Callable[[Any, Facts], Broken | None]] = {
+    "tp": against_tp,
+    "cp": _cp_alone,
+    "pp": lambda pp, facts: against_pp(pp, 1, facts),
+    "vpp": lambda vpp, facts: against_pp(2, vpp, facts) if vpp > 1 else None,
+    "dp": lambda dp, facts: _said(against_batch(1, dp, facts), "dp"),
+    "micro_batch": lambda b, facts: _said(against_batch(b, 1, facts), "micro_batch_size"),
+    "ep": lambda ep, facts: against_ep(ep, 1, 1, 1, ep, facts),
+    "etp": lambda etp, facts: against_ep(1, etp, etp, 1, 1, facts),
+    "zero": lambda stage, facts: against_zero(stage, None, 1, 2, 1, facts),
+    "shard_group": lambda group, facts: against_zero(3, group, 1, group, 1, facts),
+    "recompute": lambda mode, facts: against_recompute(mode, None, facts),
+    "recompute_layers": lambda n, facts: against_recompute("full", n, facts),
+    "cp_kind": _kind_alone,
+    "schedule": _schedule_alone,
+    "offload": lambda name, facts: against_offload(*MOVED[name], facts),
+    "order": against_order,
+}
+"""Flag -> rule that one value of it breaks whatever the others are."""
 
 
 def _said(broken: Broken | None, name: str) -> Broken | None:
