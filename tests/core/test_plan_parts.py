@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscale.core.capabilities import ANY
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.plan.batch import TOLERANCE, sequences_for
@@ -431,3 +432,15 @@ def test_serving_times_are_the_documents_roofline():
     assert times.decode_s == pytest.approx(times.decode_read_bytes / (8 * 3.35e12))
     assert times.prefill_s == pytest.approx(times.prefill_flop / (8 * 990e12))
     assert times.prefill_flop == pytest.approx(5.95e14, rel=0.05)  # 2 P s + 2 s^2 h L, causal
+
+
+def test_experts_lie_on_the_data_ranks_of_each_grid():
+    """EP 16 over data ranks alone: with CP 2 eight of them are left, too few."""
+    soft = replace(ANY, name="X", experts_over_data=True)
+    problem = problem_of("qwen3-30b-a3b", n_gpus=16, batch=64)
+    facts = replace(problem.facts, runs_on=soft)
+    space, _ = pin_space(default_space(facts, 8), {"ep": "16", "tp": "1", "pp": "1"}, facts)
+    result = search(replace(problem, facts=facts), replace(space, cp=(1, 2)), 4)
+    assert result.best is not None
+    for found in (*result.families.values(), *result.next_best):
+        assert against(found.layout, facts) is None

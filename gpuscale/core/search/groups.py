@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.search import space as sp
@@ -51,8 +52,11 @@ class Groups:
         self.overlap_helps = (dp_overlap_helps(sw), sw.pp_exposed_frac <= 1.0)
         self.overlap_tp_helps = sw.tp_exposed_frac <= 1.0
         self.pipeline_counts = sw.pipeline_launch_s > 0.0  # in the time of a micro-batch
-        self.experts: dict[tuple[int, int], list[tuple[int, int]]] = {}  # of (tp, pp)
-        self.ways: dict[int, list[Recompute]] = {}  # of pp
+        facts = problem.facts
+        self.expert_degrees = cache(lambda grid: sp.expert_degrees(space, facts, grid))
+        self.recomputes = cache(  # of pp, the least effort first
+            lambda pp: sorted(sp.recomputes(space, facts, pp), key=_effort)
+        )
         known = problem.memory_cache.setdefault(
             (space, problem.facts, *self.overlap_helps), ({}, {}, {}, {})
         )
@@ -70,22 +74,6 @@ class Groups:
             found = self.tail_sets[key] = tails_of(
                 self.problem, self.space, grid, micro_batch_size, self.overlap_helps
             )
-        return found
-
-    def expert_degrees(self, grid: Grid) -> list[tuple[int, int]]:
-        """Return the allowed (ep, etp) of a grid, which its stages decide."""
-        key = (grid.tp, grid.pp)
-        found = self.experts.get(key)
-        if found is None:
-            found = self.experts[key] = sp.expert_degrees(self.space, self.problem.facts, grid)
-        return found
-
-    def recomputes(self, pp: int) -> list[Recompute]:
-        """Ways to recompute, the least effort first."""
-        found = self.ways.get(pp)
-        if found is None:
-            ways = sp.recomputes(self.space, self.problem.facts, pp)
-            found = self.ways[pp] = sorted(ways, key=_effort)
         return found
 
     def overlaps(self, tp: int) -> tuple[bool, ...]:
