@@ -19,7 +19,6 @@ from gpuscale.core.fabric.lattice import (
     torus_bisection_links,
     torus_links,
 )
-from gpuscale.core.fabric.lattice_cables import dragonfly_cables, dragonfly_pairs
 from gpuscale.core.fabric.nvlink import nvlink_domain
 from gpuscale.core.fabric.of_cluster import Plan, design_of, plan_of, slice_shape
 from gpuscale.core.fabric.records import Hosts, Ports, Wish, equal_ports
@@ -335,47 +334,6 @@ def test_no_list_and_a_ring_are_refused():
 
 
 # networks that are no trees
-
-
-@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 20))
-def test_every_two_groups_of_a_dragonfly_have_equal_shares(a, h, g):
-    g = min(g, a * h + 1)
-    pairs = list(dragonfly_pairs(a, h, g))
-    assert len(pairs) == (g * a * h // 2 if g > 1 else 0)
-    used = Counter(port for pair in pairs for port in pair)
-    assert set(used.values()) <= {1} and set(used) <= set(range(g * a * h))
-    between = Counter(tuple(sorted(port // (a * h) for port in pair)) for pair in pairs)
-    assert all(one < two for one, two in between)
-    if g > 1:
-        assert len(between) == g * (g - 1) // 2
-        assert max(between.values()) - min(between.values()) <= 1
-
-
-def switch_ports(rows):
-    used = defaultdict(list)
-    for c in rows:
-        used[c.b_device].append(int(c.b_port))
-        if c.a_device.startswith("switch"):
-            used[c.a_device].append(int(c.a_port))
-    return used
-
-
-def test_dragonfly_cables_by_hand():
-    """Kim et al. 2008, figure 5: p = h = 2, a = 4, nine groups, 72 hosts."""
-    hosts = Hosts(36, 1, 2, 2)
-    made = dragonfly(hosts, 7, 25e9, (2, 4, 2, 9))
-    assert (made.n_switches, made.reach_gpus) == (36, 72)
-    rows = list(dragonfly_cables(made, hosts))
-    assert {tuple(sorted(ports)) for ports in switch_ports(rows).values()} == {tuple(range(1, 8))}
-    assert rows[0] == Cable("node-0001", "nic1/1", "switch-0001", "1", "row")
-    assert rows[3] == Cable("node-0002", "nic1/2", "switch-0002", "2", "row")
-    lengths = Counter(c.length for c in rows)
-    assert lengths == {"row": 72 + 9 * 6, "hall": 36}
-    switches = [c for c in rows if not c.a_device.startswith("node")]
-    for c in switches:
-        groups = {(int(d[-4:]) - 1) // 4 for d in (c.a_device, c.b_device)}
-        assert len(groups) == (1 if c.length == "row" else 2)
-    assert len({frozenset((c.a_device, c.b_device)) for c in switches}) == 9 * 6 + 36
 
 
 def test_dragonfly_bandwidth_by_hand():

@@ -163,21 +163,15 @@ def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Told | None:
 
 
 def _cables(plan: Plan | None, made: Design | None) -> Any:
-    from gpuscale.core.fabric.lattice_cables import dragonfly_cables
-
     if plan is None or made is None:
         raise GpuscaleError("--cables: there is no network to cable", "give more with --gpus")
     n = sum(g.n_links for g in made.links)
     if n > MOST_LISTED:
         raise GpuscaleError(f"--cables: {n:,} links are too many for a list", "list one zone")
     try:
-        if made.topology in TREES:
-            return list(clos_cables(made, plan.hosts, plan.wish))
-        if made.topology == "dragonfly":
-            return list(dragonfly_cables(made, plan.hosts))
+        return list(clos_cables(made, plan.hosts, plan.wish))
     except ValueError as error:
-        raise GpuscaleError(f"--cables: {error}") from None
-    raise GpuscaleError(f"--cables: not written for {made.topology}", "counts are in the answer")
+        raise GpuscaleError(f"--cables: {error}", "counts are in the answer") from None
 
 
 def _document(

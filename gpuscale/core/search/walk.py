@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from gpuscale.core.layout import Layout
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import pipeline_floor_s
 from gpuscale.core.search.burden import (
@@ -53,8 +52,6 @@ class _Node:
     share: float  # of the burdens that all its layouts have
     stages: StageTimes
     pipes: list[tuple[float, str, int]]  # (time of the pipeline, schedule, vpp), fastest first
-    fits: set[tuple[object, ...]] = field(default_factory=set)
-    tight: set[tuple[object, ...]] = field(default_factory=set)  # some schedule does not fit
     fails: set[tuple[int, bool, bool]] = field(default_factory=set)  # none does
     some_too_large: bool = False  # so that more recomputation may help
 
@@ -75,9 +72,6 @@ class Walk:
         self.of_recompute, self.of_states = share(of_recompute), share(of_states)
         self.of_schedule = share(of_schedule, problem.facts.n_layers)
         self.groups = Groups(problem, space)
-        self.offload_is_a_choice = not (
-            all(space.offload_optimizer) or all(space.offload_activations)
-        )
         self.more_is_slower = not any(space.offload_activations)  # else it spares copies
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
         self.late, self.room_bytes = problem.late, problem.room_bytes
@@ -184,11 +178,7 @@ class Walk:
             self.some_fits = True
             return
         offloads = (tail.offload_optimizer, tail.offload_activations)
-        if any(offloads) and self.offload_is_a_choice and tail[2:6] not in node.tight:
-            counts.dominated += len(pipes)
-            return
         if any((z, *offloads) in node.fails for z in range(tail.zero_stage, 3)):
-            node.tight.add(tail[2:6])
             node.some_too_large = True
             counts.too_large += len(pipes)
             return
@@ -200,7 +190,6 @@ class Walk:
         peak = peak_bytes(p, layout, node.vpp)
         if peak > self.room_bytes:  # with 1F1B, which keeps least
             node.fails.add((tail.zero_stage, *offloads))
-            node.tight.add(tail[2:6])
             node.some_too_large = True
             counts.too_large += len(pipes)
             return
@@ -210,32 +199,19 @@ class Walk:
                 self.some_fits = True
                 continue
             last = tail._replace(schedule=schedule, vpp=vpp)
-            if any(offloads) and last[:6] in node.fits and self.offload_is_a_choice:
-                counts.dominated += 1
-                continue
             layout = self.groups.layout(group, node.recompute, node.overlap_tp, last)
-            if self._evaluate(layout, node, name, whole):
-                node.fits.add(last[:6])
-            else:
-                node.tight.add(tail[2:6])
-
-    def _evaluate(self, layout: Layout, node: _Node, name: str, share: float) -> bool:
-        """Time and memory of one layout; whether it fits and may matter."""
-        p, counts = self.problem, self.counts
-        time_s = step_s(p, layout, node.stages)
-        if self._hopeless(time_s, share, (name,)):
+            time_s = step_s(p, layout, node.stages)
+            if self._hopeless(time_s, whole, (name,)):
+                self.some_fits = True
+                continue
+            found = Found(time_s * (1.0 + whole), time_s, peak_bytes(p, layout), layout, name)
+            if found.peak_bytes > self.room_bytes:
+                counts.too_large += 1
+                node.some_too_large = True
+                continue
+            counts.evaluated += 1
             self.some_fits = True
-            return False
-        weighed_s = time_s * (1.0 + share)
-        found = Found(weighed_s, time_s, peak_bytes(p, layout), layout, name)
-        if found.peak_bytes > self.room_bytes:
-            counts.too_large += 1
-            node.some_too_large = True
-            return False
-        counts.evaluated += 1
-        self.some_fits = True
-        self.known.note(found)
-        return True
+            self.known.note(found)
 
     def families(self, grid: Grid, ep: int, tails: Tails) -> frozenset[str]:
         """Families that layouts of a grid can belong to; each is followed from then on."""
