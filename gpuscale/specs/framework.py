@@ -22,12 +22,14 @@ class RowSpec(Spec):
     option: Names = ()  # none: the words are tables of options
     words: dict[str, Word | tuple[Word, ...] | dict[str, Any]] = Field(default_factory=dict)
     nearest: dict[str, Any] = Field(default_factory=dict)  # words that are near, and not the same
-    kind: Literal["number", "text", "list"] = "number"
+    kind: Literal["number", "text", "list", "flag", "precision", "sharding"] = "number"
     join: str = ""  # what stands between the words of a list that is written as one
     single: bool = False  # a list of one is written without its list
     rest: str = ""  # value for which nothing is written, as the framework does so by itself
     when: dict[str, Names] = Field(default_factory=dict)  # jobs for which it is written
     written: bool = True  # else it is read alone
+    read: bool = True  # else it is written alone
+    usual: Word | None = None  # value of a file that does not say it
     also: dict[str, Any] = Field(default_factory=dict)  # options that are written with it
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.read.found import UNSET, named_model
@@ -66,6 +66,9 @@ def value_of(row: RowSpec, word: Any) -> Any:
         parts = word if isinstance(word, list) else re.findall(r"[^\s,\[\]'\"]+", str(word))
         values = [_inverse(row, one) if row.words else str(one) for one in parts]
         return None if any(one is None for one in values) else tuple(values)
+    if row.kind in CONVERTED:
+        word = CONVERTED[row.kind](word)
+        return _inverse(row, word) if row.words else word
     if row.words:
         return _inverse(row, word)
     return str(word).strip() if row.kind == "text" else number_of(word)
@@ -80,6 +83,46 @@ def number_of(word: Any) -> int | None:
     except ValueError:
         return None
     return int(number) if math.isfinite(number) and number >= 1 and number % 1 == 0 else None
+
+
+def sharded(word: str) -> int:
+    """ZeRO stage of a word of torch's FSDP."""
+    if "NO_SHARD" in word.upper():
+        return 0
+    return 2 if "GRAD_OP" in word.upper() else 3
+
+
+def precision_of(word: str) -> str | None:
+    """Name the number format that a framework's word for a precision means."""
+    low = word.lower()
+    for name, parts in PRECISIONS.items():
+        if any(part in low for part in parts):
+            return name
+    return None
+
+
+PRECISIONS = {
+    "fp8": ("fp8", "float8", "transformer-engine"),
+    "bf16": ("bf16", "bfloat16"),
+    "fp16": ("fp16", "float16", "16-mixed", "16-true"),
+    "fp32": ("fp32", "float32", "32-true"),
+}
+"""Format -> what its words hold, in the order in which they are told apart."""
+
+
+def truth(value: Any) -> bool:
+    """Whether a value is true, or a table that does not turn itself off."""
+    if isinstance(value, Mapping):
+        return value.get("enabled", True) is not False
+    return str(value).strip().lower() not in ("false", "0", "none", "no", "")
+
+
+CONVERTED: dict[str, Callable[[Any], Any]] = {
+    "flag": truth,
+    "precision": lambda word: precision_of(str(word)),
+    "sharding": lambda word: sharded(str(word)),
+}
+"""Kind of a row -> what makes of a word what its `words` are compared with."""
 
 
 def _inverse(row: RowSpec, word: Any) -> Any:
@@ -134,10 +177,15 @@ def _joined(row: RowSpec, word: Any) -> Any:
     return row.join.join(map(str, word)) if row.join and isinstance(word, list) else word
 
 
-def put(framework: FrameworkFile, at: Nested) -> None:
-    """Put all that the rows of a framework read of a table on its record."""
+def put(framework: FrameworkFile, at: Nested, whole: bool = True) -> None:
+    """Put all that the rows of a framework read of a table on its record.
+
+    `whole`: no other file says the rest, so that what is not said is as usual.
+    """
     found = at.found
+    said: set[str] = set()
     for row, option, word, value in read(framework, at):
+        said |= {row.field} if value is not None or row.words else set()
         name = FIELDS.get(row.field, row.field)
         if name == "model_name":
             word = value = named_model(str(word).strip("'\""))
@@ -149,6 +197,9 @@ def put(framework: FrameworkFile, at: Nested) -> None:
             shown = value if row.kind == "number" and not row.words else word
             found.places[name] = f"{option}: {shown}"
             _assign(found, name, value)
+    for row in framework.row:
+        if whole and row.usual is not None and row.field not in said:
+            _assign(found, FIELDS.get(row.field, row.field), row.usual)
 
 
 FIELDS = {"model": "model_name"}
@@ -175,9 +226,10 @@ def read(framework: FrameworkFile, at: Any) -> Iterator[tuple[RowSpec, str, Any,
     `at`: values by their paths (`nested.Nested`).
     """
     for row in framework.row:
-        if not row.option:
+        if row.read and not row.option:
             if (value := _by_tables(row, at)) is not None:
                 yield row, value[0], at.get(value[0]), _typed(value[1])
+        if not row.read or not row.option:
             continue
         words = [(o, w) for o in row.option if (w := at.get(o)) is not None and w != ""]
         known = ((o, w) for o, w in words if UNSET in str(w) or value_of(row, w) is not None)

@@ -30,7 +30,7 @@ def read_configured(words: list[str]) -> Found | None:
     if not named or (table := KINDS.get(kind)) is None:
         return None
     found = Found(kind, software=table.software, method=table.method)
-    put(framework(kind), Nested(found, nest(overrides(words))))
+    put(framework(kind), Nested(found, nest(overrides(words))), whole=False)
     name = re.split("[/}]", named[0])[-1]
     found.beside.append(named[0] if UNSET not in name else "its YAML")
     return found

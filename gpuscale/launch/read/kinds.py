@@ -14,7 +14,8 @@ from gpuscale.launch.read import pretraining, rl_tables, tuning
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.nested import Nested
 
-READERS = {**rl_tables.READERS, **pretraining.READERS, **tuning.READERS}
+READERS = {**dict.fromkeys(pretraining.OWN, pretraining.put_own_shape), **rl_tables.READERS}
+READERS |= tuning.READERS
 
 
 @dataclass(frozen=True, slots=True)

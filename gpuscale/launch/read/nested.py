@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.dialects.rows import number_of
+from gpuscale.launch.dialects.rows import number_of, truth
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.megatron_model import model_of
@@ -56,16 +56,12 @@ class Nested:
     def true(self, *paths: str, default: bool = False) -> bool:
         """Whether a value is true, or a table that does not turn itself off."""
         value = self.get(*paths)
-        if value is None:
-            return default
-        if isinstance(value, dict):
-            return value.get("enabled", True) is not False
-        return str(value).lower() not in ("false", "0", "none", "no", "")
+        return default if value is None else truth(value)
 
     def dims(self, kind: str) -> dict[str, int | None]:
         """Dimensions of a model, for `put_shape`, by the paths of a kind of file."""
         paths: Mapping[str, str] = launch_table("words")["shapes"][kind]
-        return {key: self.number(*words.split()) for key, words in paths.items()}
+        return {key: self.number(*paths.get(key, "").split()) for key in FLAGS}
 
     def put(self, numbers: Mapping[str, str]) -> None:
         """Put numbers on the record: field -> its paths, apart by spaces."""
@@ -97,31 +93,6 @@ def nest(pairs: Mapping[str, Any]) -> dict[str, Any]:
             at = inner if isinstance(inner, dict) else {}
         at[last] = value
     return table
-
-
-def sharded(word: str) -> int:
-    """ZeRO stage of a word of torch's FSDP."""
-    if "NO_SHARD" in word.upper():
-        return 0
-    return 2 if "GRAD_OP" in word.upper() else 3
-
-
-def precision_of(word: str) -> str | None:
-    """Name the number format that a framework's word for a precision means."""
-    low = word.lower()
-    for name, parts in PRECISIONS.items():
-        if any(part in low for part in parts):
-            return name
-    return None
-
-
-PRECISIONS = {
-    "fp8": ("fp8", "float8", "transformer-engine"),
-    "bf16": ("bf16", "bfloat16"),
-    "fp16": ("fp16", "float16", "16-mixed", "16-true"),
-    "fp32": ("fp32", "float32", "32-true"),
-}
-"""Format -> what its words hold, in the order in which they are told apart."""
 
 
 def put_shape(found: Found, name: str, dims: Mapping[str, int | None], **style: bool) -> None:

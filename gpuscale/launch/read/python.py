@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from gpuscale.launch.dialects.rows import precision_of
 from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.nested import precision_of
 from gpuscale.launch.read.program import says_the_job
 from gpuscale.launch.read.program_text import Look, Program, dotted, nowhere, unwarned
 from gpuscale.launch.read.python_servers import read_servers

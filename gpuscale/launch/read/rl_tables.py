@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 
+from gpuscale.launch.dialects.rows import precision_of
 from gpuscale.launch.read.found import MEGATRON_KEYS, named_model
-from gpuscale.launch.read.nested import Nested, precision_of
+from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl
 
 DEGREES = {name: key for name, key in MEGATRON_KEYS.items() if name != "vpp"}

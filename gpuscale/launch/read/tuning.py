@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from gpuscale.launch.dialects.hooks import ATTENTION, MLP
+from gpuscale.launch.dialects.rows import precision_of, sharded
 from gpuscale.launch.read.adapters import targets_of
-from gpuscale.launch.read.nested import Nested, precision_of, put_shape, sharded
+from gpuscale.launch.read.nested import Nested, put_shape
 from gpuscale.launch.read.rl import put_rl
 
 
