@@ -185,7 +185,7 @@ def put(framework: FrameworkFile, at: Nested, whole: bool = True) -> None:
     found = at.found
     said: set[str] = set()
     for row, option, word, value in read(framework, at):
-        said |= {row.field} if value is not None or row.words else set()
+        said |= {row.field} if value is not None or row.words or UNSET in str(word) else set()
         name = FIELDS.get(row.field, row.field)
         if name == "model_name":
             word = value = named_model(str(word).strip("'\""))
@@ -200,8 +200,17 @@ def put(framework: FrameworkFile, at: Nested, whole: bool = True) -> None:
     for row in framework.row:
         if whole and row.usual is not None and row.field not in said:
             _assign(found, FIELDS.get(row.field, row.field), row.usual)
+            if row.kind == "number" and row.option and row.field in TAKEN:
+                found.notes.append(f"{row.option[0]} {row.usual}, its default")
 
 
+TAKEN = ("n_nodes", "gpus_per_node", "micro_batch_size", "global_batch_size", "seq_len") + (
+    "rl.prompts",
+    "rl.prompt",
+    "rl.max_response",
+    "rl.group",
+)
+"""Numbers of which it is said that a framework's default is taken."""
 FIELDS = {"model": "model_name"}
 """Field of a row -> that of the record, where they differ."""
 TUNED = ("train_embeddings", "compiled", "packing", "mean_len")

@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
+from gpuscale.launch.dialects.heard import known_keys, put_unheard
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.nested import Nested
-from gpuscale.launch.read.rl import ESTIMATORS, Reader, is_zero, put_rl
+from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,109 +90,78 @@ def read_verl(table: Mapping[str, Any], words: str) -> Found:
     `table`: its keys, dotted. `words`: what else names its trainer. Batch sizes are prompts of a
     step; a sequence is a prompt and its longest response. What is not said is verl's own.
     """
-    given, table = table, Heard(table)
-    get = Reader(Found("verl", software="verl", version="verl"), table)
-    found = get.found
+    found = Found("verl", software="verl", version="verl")
     sft = "sft_trainer" in words or "model.partial_pretrain" in table
     at = Nested(found, table)
     put(dialect("verl-sft" if sft else "verl"), at)
-    found.rl, found.zero_stage = {}, None
+    rl, found.rl = found.rl, {}
     found.precision = "bf16"
-    own = {} if sft else {"trainer.nnodes": 1, "trainer.n_gpus_per_node": 8}
-    found.n_nodes = get.number("trainer.nnodes", "n_nodes", own)
-    found.gpus_per_node = get.number("trainer.n_gpus_per_node", "gpus_per_node", own)
-    found.recompute = found.recompute or "full"
     found.method = "lora" if found.lora_rank else "full"
-    if sft:
-        _verl_tuning(get)
-    else:
-        _verl_policy(get, words)
-        _verl_rollouts(get)
+    found.zero_stage = 3
+    if not sft:
+        _verl_policy(at, words)
+        _verl_rollouts(at, rl)
     found.cp_kind = "ulysses" if found.cp > 1 and "megatron" not in " ".join(table) else None
-    put_unheard(found, given, table.asked | at.heard, known_keys("verl"))
+    put_unheard(found, table, at.heard | {"engine"}, known_keys("verl"))
     return found
 
 
-def _verl_tuning(get: Reader) -> None:
-    """Batch and length of supervised fine-tuning, by verl/trainer/config/sft_trainer.yaml."""
-    found = get.found
-    own = {"data.micro_batch_size_per_gpu": 4, "data.train_batch_size": 256}
-    if found.micro_batch_size is None:
-        found.micro_batch_size = get.number("data.micro_batch_size_per_gpu", "", own)
-    found.global_batch_size = get.number("data.train_batch_size", "global_batch_size", own)
-    found.seq_len = get.number("data.max_length", "seq_len", {"data.max_length": 1024})
-    found.zero_stage = 3
-
-
-def _verl_policy(get: Reader, words: str) -> None:
+def _verl_policy(at: Nested, words: str) -> None:
     """Degrees, micro-batch and offload of the policy: Megatron's workers or FSDP's."""
-    found, actor = get.found, "actor_rollout_ref.actor."
+    found, actor = at.found, "actor_rollout_ref.actor."
     over = re.search(r"ppo_megatron_trainer|--config-name[= ]\S*megatron", words) is not None
-    over |= any(key.startswith(f"{actor}megatron.") for key in get.table)
-    over |= get.text(f"{actor}strategy") == "megatron"
+    over |= any(key.startswith(f"{actor}megatron.") for key in at.table)
+    over |= at.text(f"{actor}strategy") == "megatron"
     part = f"{actor}{'megatron' if over else 'fsdp_config'}."
     if over:
-        for field, key in MEGATRON_KEYS.items():
-            number = get.number(f"{part}{key}", field)
-            if number:
-                setattr(found, field, number)
+        at.put({field: f"{part}{key}" for field, key in MEGATRON_KEYS.items()})
         found.zero_stage = 1
         found.sequence_parallel = True
-    else:
-        found.zero_stage = 3
-    size = get.number(f"{part}fsdp_size") or 0
+    size = at.number(f"{part}fsdp_size") or 0
     if 0 < size < (found.world_size or 0):
         found.notes.append(f"fsdp_size {size}: its shards are counted as over all GPUs, too small")
-    found.offload_parameters = get.true(f"{part}param_offload")
-    found.offload_optimizer = get.true(f"{part}optimizer_offload")
-    over_all = get.number(f"{actor}ppo_micro_batch_size", "micro_batch_size")  # of old releases
+    found.offload_parameters = at.true(f"{part}param_offload")
+    found.offload_optimizer = at.true(f"{part}optimizer_offload")
+    over_all = at.number(f"{actor}ppo_micro_batch_size")  # of old releases
     if found.micro_batch_size is None and over_all and found.world_size:
         found.micro_batch_size = max(1, over_all // found.world_size)
 
 
-def _verl_rollouts(get: Reader) -> None:
+def _verl_rollouts(at: Nested, rl: dict[str, Any]) -> None:
     """Prompts, samples, lengths and the engine's degree."""
-    found = get.found
-    word = get.text("algorithm.adv_estimator") or get.text("rllm.algorithm.adv_estimator") or "gae"
-    rl: dict[str, Any] = {"method": ESTIMATORS.get(word, word.replace("_", "-"))}
-    data = {"data.train_batch_size": 1024, "data.max_prompt_length": 512}
-    data |= {"data.max_response_length": 512}
-    rl["prompts"] = get.number("data.train_batch_size", "", data)
-    if rl["prompts"] == 0:  # fully asynchronous: prompts between two weights that are handed over
-        mini = get.number("actor_rollout_ref.actor.ppo_mini_batch_size") or 256
-        rl["prompts"] = mini * (get.number("async_training.require_batches") or 1)
-    rl["prompt"] = get.number("data.max_prompt_length", "", data)
-    rl["max_response"] = get.number("data.max_response_length", "", data)
-    rollout = "actor_rollout_ref.rollout."
-    if rl["method"] != "ppo":  # agents of Search-R1 and its kin are samples too
-        agents = next((n for key in AGENTS if (n := get.number(key))), 1)
-        rl["group"] = (get.number(f"{rollout}n", "group", {f"{rollout}n": 1}) or 1) * agents
-        rl["group"] = None if "group" in found.unread else rl["group"]
-    rl["rollout_tp"] = get.number(f"{rollout}tensor_model_parallel_size")
-    rl["no_kl"] = not _has_kl(get) or None
-    if rl["method"] == "ppo":
-        rl["rule_reward"] = not get.true("reward_model.enable") or None
+    found = at.found
+    estimator = str(rl["method"])
+    if at.text("data.train_batch_size") == "0":  # fully asynchronous: between two handed over
+        mini = at.number("actor_rollout_ref.actor.ppo_mini_batch_size") or 256
+        rl["prompts"] = mini * (at.number("async_training.require_batches") or 1)
+    if ESTIMATORS.get(estimator) == "ppo":
+        rl |= {"group": None, "rule_reward": not at.true("reward_model.enable") or None}
+    else:  # agents of Search-R1 and its kin are samples too
+        rl["group"] *= at.number(*AGENTS) or 1
+        rl["rule_reward"] = None
+    rl |= {"no_kl": not _has_kl(at) or None, "engine": None}
+    rl |= {"group": None} if "rl.group" in found.unread else {}
     put_rl(found, rl)
-    if get.true("trainer.val_only"):
+    if at.true("trainer.val_only"):
         found.beyond.append("trainer.val_only: an evaluation, not a training")
-    _verl_placement(get)
+    _verl_placement(at)
     own = 16384  # verl/trainer/config/ppo_trainer.yaml
-    tokens = get.number("actor_rollout_ref.actor.ppo_max_token_len_per_gpu") or own
-    dynamic = get.true("actor_rollout_ref.actor.use_dynamic_bsz")
+    tokens = at.number("actor_rollout_ref.actor.ppo_max_token_len_per_gpu") or own
+    dynamic = at.true("actor_rollout_ref.actor.use_dynamic_bsz")
     if dynamic and tokens and found.seq_len:  # as many samples as so many tokens hold
         found.micro_batch_size = max(1, tokens * found.cp // found.seq_len)
 
 
-def _has_kl(get: Reader) -> bool:
+def _has_kl(at: Nested) -> bool:
     """Whether the loss or the reward has a KL term, and so a reference (`need_reference_policy`).
 
     Releases before `use_kl_in_reward` put it into the reward wherever the loss had none.
     """
     keys = ("algorithm.use_kl_in_reward", "actor_rollout_ref.actor.use_kl_loss")
     older = ("actor_rollout_ref.actor.ppo_micro_batch_size", "algorithm.kl_ctrl.kl_coef")
-    if keys[0] in get.table or not any(key in get.table for key in older):
-        return any(get.true(key) for key in keys)
-    return get.true(keys[1]) or not is_zero(get.text(older[1]))
+    if keys[0] in at.table or not any(key in at.table for key in older):
+        return any(at.true(key) for key in keys)
+    return at.true(keys[1]) or not is_zero(at.text(older[1]) or None)
 
 
 AGENTS = (
@@ -203,12 +172,12 @@ AGENTS = (
 """Samples of a prompt by the words of Search-R1, SkyRL-Agent and verl-agent."""
 
 
-def _verl_placement(get: Reader) -> None:
+def _verl_placement(at: Nested) -> None:
     """GPUs of their own for the rollouts: `one_step_off_policy` and `fully_async_policy`."""
-    found = get.found
-    per = get.number("rollout.n_gpus_per_node")
+    found = at.found
+    per = at.number("rollout.n_gpus_per_node")
     if per is None or found.world_size is None:
         return
-    apart = per * (get.number("rollout.nnodes") or 1)
+    apart = per * (at.number("rollout.nnodes") or 1)
     found.rl |= {"engine": "async", "rollout_gpus": apart}
     found.n_gpus = found.world_size + apart
