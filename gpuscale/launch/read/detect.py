@@ -44,7 +44,7 @@ from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, pu
 from gpuscale.launch.read.pretraining import neox_keys
 from gpuscale.launch.read.primus import read_primus
 from gpuscale.launch.read.program_text import ANY_YAML
-from gpuscale.launch.read.tables import as_flags, llama_factory_v1, swapped, yaml_tables
+from gpuscale.launch.read.tables import as_flags, llama_factory_v1, yaml_tables
 
 SUPPORTED = (
     "Megatron scripts, the YAML, TOML or JSON of training frameworks, Python scripts of TRL and "
@@ -81,9 +81,6 @@ def read_launch(
         return look(path) if text is None else (path, text)
 
     found: list[Found] = []
-    for text in files.values():  # a command's configuration, for the registry beside it
-        if chosen := re.search(r"--config[ =]+([A-Za-z_]\w*)", text):
-            variables = {"CONFIG": chosen[1], **variables}
     scripts = {name.rsplit("/", 1)[-1]: text for name, text in files.items()}
     inside = {other for name, text in scripts.items() for other in started_by(text, scripts, name)}
     for name, text in files.items():
@@ -141,8 +138,6 @@ def _read_one(
     if name.endswith(".toml") or re.match(r"\[\w+\]\n\w+ = ", stripped):
         return [_toml(name, text)]
     if is_python(name, text):
-        if "config_registry" in name and (found := torchtitan.read_registry(name, text, variables)):
-            return [found]
         if (found := python.read_python(text, {**variables, **options}, near)) is not None:
             return [found]
         raise GpuscaleError(
@@ -190,7 +185,7 @@ def _yaml(
             "give what `helm template` makes of it",
         )
     found: list[Found] = []
-    for table in map(swapped, yaml_tables(name, text)):
+    for table in yaml_tables(name, text):
         if "litellm_params" in str(table.get("model_list"))[:MOST_SHOWN]:
             raise GpuscaleError(
                 f"{name}: LiteLLM's routes, whose servers are started elsewhere",

@@ -71,7 +71,7 @@ def as_script(name: str, text: str) -> str:
 
 def _dockerfile(text: str) -> str:
     """Variables of a Dockerfile, and the command that its image starts."""
-    text, scripts = _written(text.replace("\r\n", "\n"))
+    text = re.sub(r"\\\s*\n", " ", re.sub(r"(?m)^\s*#.*\n", "", text.replace("\r\n", "\n")))
     lines, entry, command = [], "", ""
     for word, rest in re.findall(r"(?mi)^\s*(FROM|ENV|ARG|CMD|ENTRYPOINT)\s+(.*)$", text):
         if word.upper() == "FROM":
@@ -86,37 +86,7 @@ def _dockerfile(text: str) -> str:
     if re.match(r"\S*(vllm|python3?|bash|sh|llama-server|sglang)\b", command):  # names its own
         entry = "" if entry in IMAGES.values() else entry
     whole = f"{entry} {command}".strip()
-    for word in whole.split():
-        if script := scripts.get(word.strip("\"'").rsplit("/", 1)[-1]):
-            return "\n".join([*lines, f"set -- {whole.partition(word)[2].strip()}", script])
     return "\n".join([*lines, whole])
-
-
-def _written(text: str) -> tuple[str, dict[str, str]]:
-    """Give a Dockerfile in whole lines, and scripts that here-documents and `echo` write."""
-    scripts: dict[str, str] = {}
-
-    def taken(match: re.Match[str]) -> str:
-        line, quote, body = f"{match[1]} {match[4]}", match[2], match[5]
-        if path := re.search(r">>?\s*([^\s&|;>]+)", line) or re.search(r"\s(\S+)\s*$", line):
-            body = body if quote else body.replace("\\$", "$")
-            name = path[1].strip("\"'").rsplit("/", 1)[-1]
-            scripts[name] = scripts.get(name, "") * (">>" in line) + body
-        return ""
-
-    text = re.sub(
-        r"(?ms)^[ \t]*(?:RUN|COPY)\b([^\n]*?)<<-?([\"']?)(\w+)\2([^\n]*)\n(.*?\n)[ \t]*\3[ \t]*$",
-        taken,
-        text,
-    )
-    text = re.sub(r"(?m)^\s*#.*\n", "", text)
-    text = re.sub(r"\\\s*\n", " ", text)
-    echoed = r"(?:echo|printf)\s+(?:-\w+\s+)*([\"'])(.*?)(?<!\\)\1\s*(>>?)\s*([^\s&|;]+)"
-    for _, body, sign, path in re.findall(echoed, text):
-        name = path.strip("\"'").rsplit("/", 1)[-1]
-        body = re.sub(r"\\([\"$])", r"\1", body.replace("\\n", "\n"))
-        scripts[name] = scripts.get(name, "") * (sign == ">>") + body + "\n"
-    return text, scripts
 
 
 def _exec(text: str) -> str:

@@ -91,46 +91,6 @@ def llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in (table | renamed).items() if v is not None}
 
 
-def swapped(table: dict[str, Any]) -> dict[str, Any]:
-    """Put the macros of llama-swap into its commands, each of which is one line.
-
-    Macros stand beside the models and in one, and may name others; `${MODEL_ID}` is the model's
-    key (llama-swap, `config-schema.json`).
-    """
-    models = table.get("models")
-    if not isinstance(models, dict) or not any(map(_starts, models.values())):
-        return table
-    return table | {"models": {key: _put_in(table, key, one) for key, one in models.items()}}
-
-
-def _starts(model: Any) -> bool:
-    return isinstance(model, dict) and isinstance(model.get("cmd"), str)
-
-
-def _put_in(table: dict[str, Any], key: str, model: Any) -> Any:
-    """One model of llama-swap with its command as it is started."""
-    if not _starts(model):
-        return model
-    macros = {"MODEL_ID": key, "PORT": "8080"}
-    for one in (table.get("macros"), model.get("macros")):
-        macros |= {str(k): str(v) for k, v in one.items()} if isinstance(one, dict) else {}
-    text = model["cmd"]
-    for _ in range(DEEPEST):
-        names = re.findall(r"\$\{([\w.-]+)\}", text)
-        if len(text) > LONGEST or not (known := [n for n in names if n in macros]):
-            break
-        for name in known:
-            text = text.replace(f"${{{name}}}", macros[name])
-    lines = (line for line in text.split("\n") if not line.lstrip().startswith("#"))
-    return model | {"cmd": " ".join(line.strip().rstrip("\\") for line in lines)}
-
-
-DEEPEST = 10
-"""Macros within macros."""
-LONGEST = 20_000
-"""Characters of a command."""
-
-
 def table_of(name: str, text: str) -> dict[str, Any] | None:
     """Table of a YAML, TOML or JSON file; None where it holds none."""
     from gpuscale.io.toml import parse_toml

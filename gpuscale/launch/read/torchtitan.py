@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+from functools import lru_cache
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.dialects.heard import Heard, put_unheard
@@ -10,7 +13,6 @@ from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.nested import put_shape
-from gpuscale.launch.read.registry import Registry, known_configurations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,33 +79,6 @@ def read_toml(tables: dict[str, Any]) -> Found:
     return found
 
 
-def read_registry(name: str, text: str, variables: Mapping[str, str]) -> Found | None:
-    """Read a `config_registry.py`: the configuration that CONFIG names, or the first of a size."""
-    try:
-        registry = Registry(text)
-        names = registry.names
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    if not names:
-        return None
-    sized = [n for n in names if "debug" not in n]
-    asked = variables.get("CONFIG", "")
-    chosen = asked if asked in names else (sized or names)[0]
-    flat = registry.table(chosen)
-    found = _read(flat)
-    found.version = known_options("torchtitan").version
-    folder = name.rsplit("/", 2)[-2] if "/" in name else ""
-    if any(key.startswith(("generator.", "trainer.")) for key in flat):
-        found.beyond.append(f"{chosen}: reinforcement learning of torchtitan is not predicted")
-    modules = {key[0] for key in (*MODELS, *SHAPES)} | {folder, *OTHERS}
-    module = max((m for m in modules if m and chosen.startswith(m)), key=len, default="")
-    _put_model(found, str(flat.get("model.name") or module), str(flat.get("model.flavor", "")))
-    if len(names) > 1 and asked != chosen:
-        found.notes.append(f"one of {len(names)} configurations: {chosen}; --var CONFIG=NAME reads")
-        found.notes[-1] += " another"
-    return found
-
-
 def _put_model(found: Found, module: str, flavor: str) -> None:
     """Put the model of a module and flavor on the record."""
     if module in OTHERS:
@@ -159,7 +134,7 @@ def read_command(words: Sequence[str]) -> Found:
         _leave_unsaid(found, flat)
         found.model_name = preset_of(module, config.removeprefix(module + "_"))
         if config and UNSET not in config:
-            found.beside.append("config_registry.py")
+            found.unread["recipe"] = config
     return found
 
 
@@ -185,6 +160,14 @@ def _leave_unsaid(found: Found, flat: dict[str, Any]) -> None:
 
 
 SAID_BY: dict[str, list[str]] = _WORDS["said_by"]
+
+
+@lru_cache(maxsize=1)
+def known_configurations() -> dict[str, dict[str, Any]]:
+    """Give the configurations of torchtitan's own registries (0.3.0), by name."""
+    folder = resources.files("gpuscale.launch").joinpath("data")
+    table = json.loads(folder.joinpath("torchtitan_configs.json").read_text("utf-8"))
+    return dict(table["configurations"])
 
 
 def preset_of(module: str, flavor: str) -> str | None:

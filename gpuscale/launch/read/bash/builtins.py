@@ -8,10 +8,10 @@ from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from typing import Any
 
-from gpuscale.launch.read.bash.conditions import LIKELY, SURE, sure
+from gpuscale.launch.read.bash.conditions import LIKELY, SURE
 from gpuscale.launch.read.bash.programs import output
 from gpuscale.launch.read.bash.tree import ASSIGN, Node, Simple, Test, While
-from gpuscale.launch.read.bash.words import Script, assign, summed, words_of
+from gpuscale.launch.read.bash.words import Script, assign, words_of
 from gpuscale.launch.read.found import UNSET
 
 LEAVING = ("exit", "die", "usage", "print_usage")
@@ -95,11 +95,6 @@ def _unset(words: list[str], script: Script) -> int:
     return SURE
 
 
-def _let(words: list[str], script: Script) -> int:
-    values = [summed(one, script) for one in words[1:]]
-    return LIKELY if UNSET in "".join(values) else sure(values[-1:] != ["0"])
-
-
 def _printf(words: list[str], script: Script) -> int:
     if words[1:2] == ["-v"] and len(words) > 3:
         script.variables[words[2]] = output(["printf", *words[3:]], "", {}) or ""
@@ -149,31 +144,9 @@ def _names(words: list[str]) -> tuple[list[str], str]:
     return names, flags
 
 
-def _mapfile(words: list[str], script: Script) -> int:
-    names, _ = _names(words[1:])
-    for name in names[-1:]:
-        known = script.stdin is not None
-        script.variables[name] = (
-            script.stdin.splitlines() if known and script.stdin else f"{UNSET}${name}"
-        )
-    return SURE
-
-
-def _getopts(words: list[str], script: Script) -> int:
-    """Do a `getopts`: the next option of the arguments that are known."""
-    if script.arguments is None or len(words) < 3:
-        return -LIKELY
-    given = script.arguments
-    if not given or not re.fullmatch(r"-\w.*", given[0]) or given[0] == "--":
-        return -SURE
-    letter, rest = given[0][1], given[0][2:]
-    script.arguments = given[1:]
-    script.variables[words[2]] = letter
-    if f"{letter}:" in words[1]:
-        script.variables["OPTARG"] = rest or (given[1] if len(given) > 1 else "")
-        script.arguments = given[1:] if rest else given[2:]
-    elif rest:
-        script.arguments = ["-" + rest, *given[1:]]
+def _unknown(words: list[str], script: Script) -> int:
+    """Leave an array open that a `mapfile` fills."""
+    script.variables |= {name: f"{UNSET}${name}" for name in _names(words[1:])[0][-1:]}
     return SURE
 
 
@@ -202,12 +175,11 @@ KNOWN: dict[str, Does] = {
     "shift": _shift,
     "set": _set,
     "unset": _unset,
-    "let": _let,
     "printf": _printf,
     "read": _read,
-    "mapfile": _mapfile,
-    "readarray": _mapfile,
-    "getopts": _getopts,
+    "mapfile": _unknown,
+    "readarray": _unknown,
+    "getopts": _fails,
 }
 
 
@@ -244,10 +216,10 @@ def within(node: Any) -> Iterator[Simple | Test]:
             stack += [getattr(one, part.name) for part in fields_of(one)]
 
 
-def over_arguments(node: While) -> bool:
-    """Whether a loop goes over the script's arguments."""
+def over_arguments(node: While, script: Script) -> bool:
+    """Whether a loop goes over arguments that are not known, or by `getopts`, which is not read."""
     words = {w for one in within(node) for w in (one.words if isinstance(one, Simple) else [])}
-    return bool(words & {"shift", "getopts"})
+    return "getopts" in words or (script.arguments is None and "shift" in words)
 
 
 def forget(body: Node, script: Script) -> None:

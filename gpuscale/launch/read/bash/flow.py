@@ -102,44 +102,9 @@ def _not_said(script: Script) -> int:
     return -LIKELY
 
 
-def _role(node: Case, value: str, script: Script, told: dict[str, str]) -> Node | None:
-    """Give the first branch that starts a program, where the one that is chosen starts none."""
-    texts = [[read_text(one, script) for one in patterns] for patterns, _ in node.branches]
-    name = re.search(r"\w+", node.word)
-    value = told.get(name[0], value) if name else value
-    able = [_may_start(body, script, set()) for _, body in node.branches]
-    meant = (i for i, row in enumerate(texts) if any(fnmatch.fnmatchcase(value, t) for t in row))
-    chosen = None if UNSET in value else next(meant, None)
-    if chosen is not None and able[chosen]:
-        return node.branches[chosen][1]
-    at = able.index(True) if True in able else None
-    if at is None or not texts[at]:
-        return None
-    script.unresolved.append(
-        f"case {node.word}: its branch {texts[at][0]}, the first that starts a program"
-        + (f" (--var {name[0]}={texts[at][0]})" if name else "")
-    )
-    return node.branches[at][1]
-
-
-def _may_start(body: Node, script: Script, seen: set[str]) -> bool:
-    """Whether a command within, or within a function that it calls, starts a program."""
-    for one in builtins.within(body):
-        words = [w.strip("\"'") for w in one.words] if isinstance(one, Simple) else []
-        if words and (inner := script.functions.get(words[0])) and words[0] not in seen:
-            seen.add(words[0])
-            if _may_start(inner, script, seen):
-                return True
-        elif words and starts(words):
-            return True
-    return False
-
-
 def case(node: Case, script: Script, run: Run) -> int:
     """Follow a `case`; of a word that is not known the first branch."""
     value = read_text(node.word, script)
-    if script.roles is not None and (body := _role(node, value, script, script.roles)):
-        return run(body, script)
     name = re.fullmatch(r"\"?\$\{?([A-Za-z_]\w*|\d)\}?\"?", node.word)
 
     def branches() -> Iterator[tuple[int, Node | None]]:
@@ -223,7 +188,7 @@ def _rounds(node: For | Counted | While, script: Script, run: Run) -> Iterator[s
         return
     if isinstance(node, Counted):
         summed(node.first, script)
-    elif script.arguments is None and builtins.over_arguments(node):
+    elif builtins.over_arguments(node, script):
         builtins.forget(node.body, script)
         return
     for _ in range(MOST_WAITS if isinstance(node, While) else MOST_ROUNDS):

@@ -68,12 +68,6 @@ def read_script(
     [['run', '--tp', '4', '--n', '8']]
     """
     script = _followed(text, Script(variables=dict(variables or {}), find=find, output=_output))
-    if "esac" in text and (script.uncalled or not any(map(flow.starts, script.commands))):
-        given = Script(variables=dict(variables or {}), find=find, output=_output)
-        given.roles = dict(variables or {})
-        given = _followed(text, given)
-        begun = not given.uncalled and any(map(flow.starts, given.commands))
-        script = given if begun else script
     if not any(map(flow.starts, script.commands)):  # what is not said switches all of it on
         given = Script(variables=dict(variables or {}), find=find, output=_output, switched=True)
         given = _followed(text, given)
@@ -87,7 +81,6 @@ def _followed(text: str, script: Script) -> Script:
     script.headers = text
     _read(text, script)
     if not any(map(flow.starts, script.commands)):
-        script.uncalled = True
         for name, body in list(script.functions.items()):
             if name not in script.called and name not in builtins.LEAVING:
                 with suppress(Leave, Return, Break, Continue):

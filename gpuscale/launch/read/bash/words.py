@@ -51,7 +51,6 @@ class Script:
     arguments: list[str] | None = None  # None: they are given when it is started
     functions: dict[str, Node] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
-    uncalled: bool = False  # nothing but its functions starts a program
     unresolved: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)  # files that it writes, by name
     headers: str = ""  # its text and those of the jobs that it submits
@@ -61,7 +60,6 @@ class Script:
     printed: list[str | None] | None = None  # where output is asked for
     stdin: str | None = ""
     assumed: list[tuple[str, str]] = field(default_factory=list)  # what a test is taken to say
-    roles: dict[str, str] | None = None  # a `case` goes by these, else where a program is started
     switched: bool = False  # what compares an unset variable is taken as true
     asked: str = ""  # the test that compares what is `unset`, or `given` when it is started
 
