@@ -35,14 +35,15 @@ def _nemo_rl(at: Nested) -> None:
         put_rl(found, {"method": "dpo"})
     elif at.get("grpo") is not None or at.get("loss_fn") is not None:
         engine = at.text("policy.generation.backend") or "vllm"
-        rl["rollout_tp"] = at.number(
+        tp = at.number(
             f"policy.generation.{engine}_cfg.tensor_parallel_size",
             "policy.generation.vllm_cfg.tensor_parallel_size",
         )
         longest = found.seq_len or math.inf  # a limit that is that of the whole sequence says none
         limits = {"prompt", "max_response"}
-        rl = {k: v for k, v in rl.items() if k not in limits or (v or 0) < longest}
-        put_rl(found, {**rl, "method": "grpo", "no_kl": is_zero(kept or None) or None})
+        rl = {k: v for k, v in rl.items() if k not in limits or int(v or 0) < longest}
+        no_kl = is_zero(kept or None) or None
+        put_rl(found, {**rl, "rollout_tp": tp, "method": "grpo", "no_kl": no_kl})
     found.global_batch_size = batch or found.global_batch_size
 
 
