@@ -48,7 +48,7 @@ def test_the_catalogue_is_whole():
             re.compile(sign.condition)
     for words in load_table("_words").values():
         for pattern in words.values() if isinstance(words, dict) else [words]:
-            re.compile(pattern)
+            re.compile(pattern if isinstance(pattern, str) else pattern[1])
 
 
 def cause(word, often=1.0, size=(1.0, 2.0), signs=(), verdict="fault"):

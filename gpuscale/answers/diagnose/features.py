@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.diagnose.logged import add_logged
 from gpuscale.answers.diagnose.past import past_of
 from gpuscale.core.diagnosis.facts import COUNTS
-from gpuscale.io.causes import told
+from gpuscale.io.causes import load_table, told
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import Case
@@ -27,9 +27,11 @@ NUMBERS = (
     "gpu_memory_utilization alloc_retries allocator_flushes cpu_threads loader_workers gpu_percent "
     "cpu_percent load_time"
 ).split()
+SAID_NUMBERS = ("clients", "gpu_memory_utilization", "micro_batch", "seq_len", "pp", "tp")
 FAR = 1.3
 """Times off from which an MFU alone is doubted."""
-SAID_NUMBERS = ("clients", "gpu_memory_utilization", "micro_batch", "seq_len", "pp", "tp")
+SMALL, LARGE_VOCAB = 3e9, 100_000
+"""Parameters below which a model is small, and entries from which a vocabulary is large."""
 
 
 def features_of(case: Case) -> Features:
@@ -52,13 +54,14 @@ def features_of(case: Case) -> Features:
     _machine(case, f)
     _model(case, f)
     _layout(case, f)
-    f |= {n: "yes" for n in TOLD if told(n, case.said)}
+    places = {"said": case.said, "gpu": case.gpu_name.lower()}
+    places["expected"] = str(f.get("expected_text", ""))
+    ooms = " ".join(x.text.lower() for x in case.figures if x.name == "oom")
+    places["oom"] = ooms + case.said if f.get("oom") == "yes" else ""
+    words = load_table("_words")["features"].items()
+    f |= {name: "yes" for name, (place, regex) in words if re.search(regex, places[place])}
     add_logged(case, f)
     return {**past_of(case.logs).features, **f}
-
-
-TOLD = ("regression", "first_run", "worsens", "large_vocab")
-"""Features that words alone tell."""
 
 
 def _figures(case: Case, f: Features) -> None:
@@ -75,31 +78,27 @@ def _figures(case: Case, f: Features) -> None:
             f["memory_over_expected"] = ratio
         if ratio > FAR and {x.quantity.symptom for x in case.figures} == {"mfu"}:
             f["only_mfu"] = "yes"
-    ooms = [x.text.lower() for x in case.figures if x.name == "oom"]
-    if "oom" in f or ooms or re.search(r"\boom\b|out of memory", words):
+    if any(x.name == "oom" for x in case.figures) or re.search(r"\boom\b|out of memory", words):
         f["oom"] = "yes"
-        text = " ".join(ooms) + words
-        f |= {when: "yes" for when in ("oom_start", "oom_late") if told(when, text)}
-    if told("on_cpu", case.gpu_name):
-        f["on_cpu"] = "yes"
+    total = case.gpu.hbm_bytes if case.gpu is not None else 80e9
     if hit := re.search(r"(\d+) *% unalloc|(\d+(?:\.\d+)?) *gi?b reserved but unalloc", words):
-        total = case.gpu.hbm_bytes / 1e9 if case.gpu is not None else 80.0
-        f["unallocated_share"] = float(hit[1]) / 100 if hit[1] else float(hit[2]) / total
+        f["unallocated_share"] = float(hit[1]) / 100 if hit[1] else float(hit[2]) * 1e9 / total
     if hit := re.search(r"(?:size|message|all_reduce|bytes)\D{0,12}(\d+) ?(k|m|g)i?b\b", words):
         f["message_bytes"] = float(hit[1]) * COUNTS[hit[2].upper()]
+    if case.gpu is not None and (held := f.get("memory") or case.log_number("memory_reserved")):
+        f["memory_share"] = float(held) / total
 
 
 def _machine(case: Case, f: Features) -> None:
     words = case.said
-    if case.gpus is not None:
-        f["gpus"] = float(case.gpus)
-        f["multi_gpu"] = "yes" if case.gpus > 1 else "no"
-    if case.nodes is not None:
-        f["nodes"] = float(case.nodes)
-        f["multi_node"] = "yes" if case.nodes > 1 else "no"
-        if case.nodes > 1:
-            f.setdefault("multi_gpu", "yes")
-    elif told("several_nodes", words) or case.kind == "network" and told("fabrics", words):
+    for name, count in (("gpu", case.gpus), ("node", case.nodes)):
+        if count is not None:
+            f |= {f"{name}s": float(count), f"multi_{name}": "yes" if count > 1 else "no"}
+    if f.get("multi_node") == "yes":
+        f.setdefault("multi_gpu", "yes")
+    if "nodes" not in f and (
+        told("several_nodes", words) or case.kind == "network" and told("fabrics", words)
+    ):
         f["multi_node"] = "yes"
     if told("consumer", words) and (f.get("multi_gpu") == "yes" or case.kind == "network"):
         f["consumer_p2p"] = "yes"
@@ -109,6 +108,11 @@ def _machine(case: Case, f: Features) -> None:
         f["nics"] = float(hit[1] or hit[2])
     elif re.search(r"\bone \d{2,3}g|one nic|single nic|one port", words):
         f["nics"] = 1.0
+    c, busbw = case.cluster, f.get("busbw")
+    if c is not None and c.node_egress_bytes_per_s and (c.nics_per_node or 1) > 1 and busbw:
+        each = c.node_egress_bytes_per_s / (c.nics_per_node or 1)
+        if f.get("multi_node") == "yes" and 0.6 <= float(busbw) / each <= 1.1:
+            f["near_one_nic"] = "yes"
 
 
 def _model(case: Case, f: Features) -> None:
@@ -121,20 +125,19 @@ def _model(case: Case, f: Features) -> None:
         from gpuscale.core.model.params import count_params
 
         params = count_params(case.model).total_params
-        f["model_params"] = params
-        f["small_model"] = "yes" if params < 3e9 else "no"
-        f["large_vocab"] = "yes" if case.model.vocab_size > 100_000 else "no"
+        if case.model.vocab_size > LARGE_VOCAB:
+            f["large_vocab"] = "yes"
         counted = case.log_number("params")
         if counted and case.kind == "pretrain":
             f["params_ratio"] = counted / params
-    elif hit := re.search(r"(?<![\w.])(\d+(?:\.\d+)?) ?([mb])\b", case.model_name.lower()):
-        params = float(hit[1]) * (1e9 if hit[2] == "b" else 1e6)
-        f["model_params"] = params
-        f["small_model"] = "yes" if params < 3e9 else "no"
+    else:
+        params = max(_named_params(case.model_name), default=0.0)
+    if params:
+        f |= {"model_params": params, "small_model": "yes" if params < SMALL else "no"}
     _shape(case, f)
-    if re.search(r"fp8|mxfp|float8|nvfp4", words) or f.get("precision") == "fp8":
+    if re.search(r"fp8|mxfp|float8|nvfp4", words):
         f["fp8"] = "yes"
-        if float(f.get("model_params", 1e12)) < 3e9 or re.search(r"\b[0-2](\.\d)?b\b", words):
+        if float(f.get("model_params", 1e12)) < SMALL or re.search(r"\b[0-2](\.\d)?b\b", words):
             f["fp8_small"] = "yes"
     elif re.search(r"bf16|fp16|float16|fp32", words):
         f["fp8"] = "no"
@@ -150,6 +153,12 @@ def _model(case: Case, f: Features) -> None:
         f["small_shape"] = "yes" if not size or int(size[1][:6]) <= 2048 else "no"
 
 
+def _named_params(name: str) -> list[float]:
+    """Parameters that a model's name says: ``GPT 1.35B``."""
+    found = re.findall(r"(?<![\w.])(\d+(?:\.\d+)?) ?([bm])\b", name.lower().replace("-", " "))
+    return [float(n) * (1e9 if unit == "b" else 1e6) for n, unit in found]
+
+
 WIDTHS = ("d_model", "hidden_size", "n_embd", "dim")
 LAYERS = ("n_layers", "num_layers", "n_layer", "num_hidden_layers")
 
@@ -159,22 +168,17 @@ def _shape(case: Case, f: Features) -> None:
     width, layers = (
         next((v for k in names if (v := case.number(k))), None) for names in (WIDTHS, LAYERS)
     )
-    name = case.model_name.lower().replace("-", " ")
-    named = re.findall(r"(?<![\w.])(\d+(?:\.\d+)?) ?([bm])\b", name)
-    if width and layers and named:
-        most = max(float(n) * (1e9 if u == "b" else 1e6) for n, u in named)
-        f["named_over_shaped"] = most / (12 * layers * width**2)
+    if width and layers and (said := _named_params(case.model_name)):
+        f["named_over_shaped"] = max(said) / (12 * layers * width**2)
     dims = [case.number(k) for k in ("vocab_size", "vocab", "ffn_hidden_size", *WIDTHS[:3])]
     if any(dims):
         f["misaligned"] = "yes" if any(d % 64 for d in dims if d) else "no"
 
 
 def _layout(case: Case, f: Features) -> None:
-    words = case.said
-    zero = case.number("zero")
+    words, zero = case.said, case.number("zero")
     if zero == 3 or told("sharded", words):
-        hybrid = told("hybrid", words)
-        f["sharded"] = "no" if hybrid else "yes"
+        f["sharded"] = "no" if told("hybrid", words) else "yes"
         if f.get("multi_node") == "no" and float(f.get("model_params", 1e12)) < 1e10:
             f["zero3_one_node"] = "yes"
         if re.search(r"grows with nodes|zero-?2 (is )?(fine|scales)", words):
@@ -183,69 +187,40 @@ def _layout(case: Case, f: Features) -> None:
         f["sharded"] = "no"
         if "oom" in f:
             f["oom_ddp"] = "yes"
-    offload = str(case.settings.get("offload", "")) + str(case.settings.get("zero", ""))
-    named = told("cpu_optimizer", f"{words} {offload}")
-    if (
-        named
-        or case.log_text("offload_optimizer")
-        or case.log_text("cpu_adam")
-        or "optimizer" in offload
-    ):
+    offload = case.settings.get("offload", "") + case.settings.get("zero", "")
+    logged = case.log_text("offload_optimizer") or case.log_text("cpu_adam")
+    if told("cpu_optimizer", f"{words} {offload}") or logged or "optimizer" in offload:
         f["cpu_optimizer"] = "yes"
     elif case.kind in ("pretrain", "finetune", "rl") and "oom" not in f:
-        f.setdefault("cpu_optimizer", "no")
-    _batch(case, f)
-    _exchange(case, f)
-
-
-def _batch(case: Case, f: Features) -> None:
-    pp = case.number("pp")
+        f["cpu_optimizer"] = "no"
+    pp, batch = case.number("pp"), case.number("global_batch")
+    if pp is None and case.kind != "serving":
+        f["pp"] = 1.0
     if pp is not None and pp > 1:
-        batch, micro, dp = (
-            case.number("global_batch"),
-            case.number("micro_batch") or 1,
-            case.number("dp"),
-        )
+        dp = case.number("dp")
         if dp is None and case.gpus:
-            tp, cp = case.number("tp") or 1, case.number("cp") or 1
-            dp = max(1.0, case.gpus / (tp * cp * pp))
-        count = case.log_number("micro_batches") or (batch / micro / dp if batch and dp else None)
+            split = (case.number("tp") or 1) * (case.number("cp") or 1) * pp
+            dp = max(1.0, case.gpus / split)
+        each = case.number("micro_batch") or 1
+        count = case.log_number("micro_batches") or (batch / each / dp if batch and dp else None)
         if count:
-            chunks = case.number("vpp") or 1
-            f["bubble"] = (pp - 1) / (count * chunks + pp - 1)
-    elif pp is None and case.kind != "serving":
-        f.setdefault("pp", 1.0)
-    tokens = _tokens_per_gpu(case)
-    if tokens:
+            f["bubble"] = (pp - 1) / (count * (case.number("vpp") or 1) + pp - 1)
+    if tokens := _tokens_per_gpu(case):
         f["tokens_per_gpu"] = tokens
-
-
-def _exchange(case: Case, f: Features) -> None:
-    words = case.said
-    off = [
-        k
-        for k in ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap")
-        if case.settings.get(k, "").lower() == "false"
-    ]
+    exchanges = ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap")
+    off = [k for k in exchanges if case.settings.get(k, "").lower() == "false"]
     if off and f.get("multi_gpu") == "yes":
         f["overlap_off"] = off[0]
-    split = case.number("tp")
-    expected = str(f.get("expected_text", ""))
-    if case.kind == "serving" and (split or case.gpus or 1) > 1:
-        if told("against_one", f"{expected} {words}") and float(f.get("model_params", 0)) < 8e10:
+    if case.kind == "serving" and (case.number("tp") or case.gpus or 1) > 1:
+        wish = f"{f.get('expected_text', '')} {words}"
+        if told("against_one", wish) and float(f.get("model_params", 0)) < 8e10:
             f["tp_no_gain"] = "yes"  # the wish is of a split that no small model gives
             f.pop("ratio", None)
-    if told("other_expected", expected):
-        f["other_hardware"] = "yes"
-    if re.search(r" against | versus | vs\.? ", case.said):
-        f["two_gpu_generations"] = "yes"
 
 
 def _tokens_per_gpu(case: Case) -> float | None:
-    length = case.number("seq_len")
-    batch = case.number("global_batch")
+    length, batch = case.number("seq_len"), case.number("global_batch")
     if length and batch and case.gpus:
         return length * batch / case.gpus
     each = case.number("micro_batch") or case.number("batch")
-    steps = case.number("accumulation") or 1
-    return length * each * steps if length and each else None
+    return length * each * (case.number("accumulation") or 1) if length and each else None

@@ -160,42 +160,28 @@ def numbers(text: str, usual: str) -> list[tuple[float, str]]:
 
 
 def _pairs(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Split what was measured into (quantity, text): `mfu=25 %`, `296 TFLOP/s`, `OOM at step 3`."""
     found: list[tuple[str, str]] = []
     for text in texts:
         if len(text) > MOST_TEXT:
             raise GpuscaleError(f"--measured: more than {MOST_TEXT:,} characters")
-        for part in re.split(r"[;\n]", text):
-            name, equals, value = part.partition("=")
-            if not part.strip():
-                continue
-            if not equals and found and not _told(part):
-                found[-1] = (found[-1][0], f"{found[-1][1]}; {part.strip()}")
-                continue
+        for part in filter(str.strip, re.split(r"[;\n]", text)):
+            name, equals, value = (t.strip() for t in part.partition("="))
             if not equals:
-                name, value = _loose(part)
-            found.append((name.strip(), value.strip()))
+                ran_out = re.search(r"\boom\b|out of memory", part.lower())
+                hit = re.search(r"([\d.,]+)\s*(\S+)", part)
+                name = "oom" if ran_out else quantity_name(hit[2]) or "" if hit else ""
+                value = part
+            if not name and found:  # more words on the figure before
+                found[-1] = (found[-1][0], f"{found[-1][1]}; {part.strip()}")
+            elif not name:
+                raise GpuscaleError(
+                    f"--measured {part.strip()[:60]}: write QUANTITY=VALUE UNIT",
+                    "such as --measured 'tokens/s/gpu=3100' or 'step_time=17.2 s; expected=1.8 s'",
+                )
+            else:
+                found.append((name, value))
     return found
-
-
-def _told(part: str) -> bool:
-    """Whether a text without an equals sign is a figure of its own."""
-    hit = re.search(r"([\d.,]+)\s*(\S+)", part)
-    return bool(hit and quantity_name(hit[2])) or "out of memory" in part.lower()
-
-
-def _loose(part: str) -> tuple[str, str]:
-    """Read a figure without an equals sign: `296 TFLOP/s`, `OOM at step 3`."""
-    low = part.lower()
-    if "out of memory" in low or "oom" in low:
-        return "oom", part
-    hit = re.search(r"([\d.,]+)\s*(\S+)", part)
-    name = quantity_name(hit[2]) if hit else None
-    if name is None:
-        raise GpuscaleError(
-            f"--measured {part.strip()[:60]}: write QUANTITY=VALUE UNIT",
-            "for example --measured 'tokens/s/gpu=3100' or 'step_time=17.2 s; expected=1.8 s'",
-        )
-    return name, part
 
 
 def read_figures(measured: Sequence[str], expected: Sequence[str]) -> tuple[Figure, ...]:
@@ -222,54 +208,35 @@ def read_figures(measured: Sequence[str], expected: Sequence[str]) -> tuple[Figu
                 f"known: {', '.join(sorted(QUANTITIES))}",
             )
         quantity = QUANTITIES[known]
-        values = [v for v in numbers(text, quantity.usual) if v[1] in (quantity.unit, "")]
-        if quantity.usual == "%":
-            values = [(v / 100 if v > 3 and "%" not in text else v, u) for v, u in values]
-            values = [(_frac(text), "")] if values else []
-        fits = quantity.unit == "" or (values and values[0][1] == quantity.unit)
-        value = values[0][0] if values and fits and known != "oom" else None
         pace = pace_of(text, quantity) if quantity.symptom != "mfu" else None
-        value = None if pace else value
+        value = None if pace or known == "oom" else _value(text, quantity)
         found.append(Figure(known, text, value, quantity.unit, pace=pace))
-    return tuple(_with_expected(found, wishes))
+    if not (wish := "; ".join(wishes)):
+        return tuple(found)
+    left = [p for w in wishes for p in re.split(r",(?!\d{3})", w)]
+    return tuple(_hoped(figure, left, wish) for figure in found)
 
 
-def _frac(text: str) -> float:
-    hit = re.search(r"\d+(?:\.\d+)?", text)
-    value = float(hit[0][:MOST_DIGITS]) if hit else 0.0
-    return value / 100 if "%" in text or value >= 2 else value
+def _value(text: str, quantity: Quantity) -> float | None:
+    """First number of a text that is in the unit of a quantity; of shares the fraction."""
+    if quantity.usual == "%":
+        hit = re.search(r"\d+(?:\.\d+)?", text)
+        value = float(hit[0][:MOST_DIGITS]) if hit else None
+        return value / 100 if value and ("%" in text or value >= 2) else value
+    values = [v for v in numbers(text, quantity.usual) if v[1] in (quantity.unit, "")]
+    return values[0][0] if values and values[0][1] == quantity.unit else None
 
 
-def _with_expected(found: list[Figure], wishes: list[str]) -> list[Figure]:
-    text = "; ".join(wishes)
-    if not text:
-        return found
-    parts = [p for w in wishes for p in re.split(r",(?!\d{3})", w)]
-    out = []
-    left = list(parts)
-    for figure in found:
-        q = figure.quantity
-        value, used = None, ""
-        for part in left:
-            name, equals, rest = part.partition("=")
-            if equals and quantity_name(name) not in (None, figure.name):
-                continue
-            body = rest if equals else part
-            values = numbers(body, q.usual)
-            if not values:
-                continue
-            v, unit = values[0]
-            if unit != q.unit:
-                continue
-            value = _frac(body) if q.usual == "%" else v
-            used = part
+def _hoped(figure: Figure, left: list[str], wish: str) -> Figure:
+    """Put to a figure what was expected of it; the part of the wish is taken from `left`."""
+    value = None
+    for part in left:
+        name, equals, rest = part.partition("=")
+        if equals and quantity_name(name) not in (None, figure.name):
+            continue
+        value = _value(rest if equals else part, figure.quantity)
+        if value is not None:
+            left.remove(part)
             break
-        if used:
-            left.remove(used)
-        pace = pace_of(text, q) or 1.0
-        out.append(
-            replace(
-                figure, expected=value, expected_text=text.strip(), expected_pace=max(pace, 1.0)
-            )
-        )
-    return out
+    pace = max(1.0, pace_of(wish, figure.quantity) or 1.0)
+    return replace(figure, expected=value, expected_text=wish.strip(), expected_pace=pace)

@@ -77,7 +77,7 @@ def diagnosed(asked: Diagnose) -> Answered:
         as_told="ratio" not in features and model is not None and _as_told(model),
     )
     shares = verdicts(judged)
-    named = _named(case, judged, model, factors)
+    named = _named(case, judged, model)
     verdict, share = verdict_of(judged)
     told = any(j.speaks_for for j in (judged[:NAMED] if case.figures else judged))
     if not (told or ratio is not None or any(f.expected_text for f in case.figures)):
@@ -95,7 +95,7 @@ def diagnosed(asked: Diagnose) -> Answered:
         causes=named,
         together=together,
         next_test=test,
-        asks=_asks(case, judged, features),
+        asks=_asks(judged, features),
         ratio=figure.ratio if figure else None,
         predicted=model,
         out_of_memory=out_of_memory(case),
@@ -127,9 +127,7 @@ def _ratio(case: Case, model: Predicted | None, asked: bool) -> tuple[float | No
     return math.exp(mean), weight**-0.5
 
 
-def _named(
-    case: Case, judged: list[Judged], model: Predicted | None, factors: dict[str, float]
-) -> tuple[NamedCause, ...]:
+def _named(case: Case, judged: list[Judged], model: Predicted | None) -> tuple[NamedCause, ...]:
     found: list[NamedCause] = []
     for j in judged[:NAMED]:
         if j.probability < LEAST and found:
@@ -179,20 +177,20 @@ def _next_test(judged: list[Judged]) -> Test | None:
     if not likely:
         return None
 
-    def worth(j: Judged) -> float:
+    def entropy(j: Judged) -> float:
         p = min(max(j.probability, 1e-6), 1 - 1e-6)
-        entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
-        return max(entropy, 0.3 * p) * (0.5 + p) / (COSTS[j.cause.cost] + 0.8)
+        return -p * math.log(p) - (1 - p) * math.log(1 - p)
 
-    faults = [j for j in likely if j.cause.verdict != "normal" or j is likely[0]] or likely
-    best = max(faults, key=worth)
-    p = min(max(best.probability, 1e-6), 1 - 1e-6)
-    entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
+    def worth(j: Judged) -> float:
+        p = j.probability
+        return max(entropy(j), 0.3 * p) * (0.5 + p) / (COSTS[j.cause.cost] + 0.8)
+
+    faults = [j for j in likely if j.cause.verdict != "normal" or j is likely[0]]
+    best = max(faults or likely, key=worth)
+    others = [j.cause.word for j in likely if j is not best][: NAMED - 1]
     outcomes = [Outcome(best.cause.word, best.cause.shows_if)]
-    for other in likely:
-        if other is not best and len(outcomes) < NAMED:
-            outcomes.append(Outcome(other.cause.word, best.cause.shows_else))
-    return Test(best.cause.test, best.cause.cost, entropy, tuple(outcomes))
+    outcomes += [Outcome(word, best.cause.shows_else) for word in others]
+    return Test(best.cause.test, best.cause.cost, entropy(best), tuple(outcomes))
 
 
 ASKED = (
@@ -212,22 +210,21 @@ ASKED = (
 """What can be asked, with the option that says it, and the features that it would give."""
 
 
-def _asks(case: Case, judged: list[Judged], features: Features) -> str:
+def _asks(judged: list[Judged], features: Features) -> str:
     """Say the one thing that is unknown and that the leading causes' signs depend on most."""
     if not judged or judged[0].probability >= SURE:
         return ""
-    best, words = 0.0, ""
-    for text, names in ASKED:
-        if any(n in features for n in names):
-            continue
-        weight = sum(
-            j.probability * max(abs(math.log(s.ratio)) for s in j.cause.signs if s.feature in names)
+
+    def weight(names: tuple[str, ...]) -> float:
+        return sum(
+            j.probability
+            * max((s.strength for s in j.cause.signs if s.feature in names), default=0)
             for j in judged[:6]
-            if any(s.feature in names for s in j.cause.signs)
         )
-        if weight > best:
-            best, words = weight, text
-    return words
+
+    open_ = [(weight(names), text) for text, names in ASKED if not features.keys() & set(names)]
+    best, text = max(open_, default=(0.0, ""))
+    return text if best else ""
 
 
 def _log(log: Log) -> LogRead:

@@ -60,6 +60,11 @@ class Sign:
     ratio: float
     words: str
 
+    @property
+    def strength(self) -> float:
+        """Size of its weight of evidence, for or against. [nat]."""
+        return abs(math.log(self.ratio))
+
     def holds(self, features: Features) -> str | None:
         """Text of what was found; None where the feature is unknown or is not so."""
         value = features.get(self.feature)
@@ -152,7 +157,7 @@ def _weight(cause: Cause, features: Features) -> tuple[float, tuple[str, ...], t
             continue
         said = sign.words.format(found) if "{" in sign.words else sign.words
         old = strongest.get(sign.feature)
-        if old is None or abs(math.log(sign.ratio)) > abs(math.log(old[0])):
+        if old is None or sign.strength > abs(math.log(old[0])):
             strongest[sign.feature] = (sign.ratio, said)
     special = any(ratio > 1 for name, (ratio, _) in strongest.items() if name != "said")
     for name, (ratio, said) in strongest.items():

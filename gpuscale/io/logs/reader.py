@@ -25,9 +25,11 @@ LONGEST = 4_000
 MOST_SHAPES = 20_000
 MOST_KEPT = 4_000
 MOST_TRACKS = 2_000
-MANY, VERY_MANY = 5_000, 50_000
+MANY, VERY_MANY = 2_000, 20_000
 LEARNT = 64
 """Lines of a shape after which only what was found on them is looked for."""
+DENSE = 16
+"""Pieces that are read as they are behind one of which most lines were worth it."""
 LARGE = 2 << 20
 """Bytes from which on lines without a literal are passed over at once."""
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]{0,200}\x07")
@@ -113,6 +115,7 @@ class _Reader:
         self.shapes: dict[bytes, _Shape | None] = {}
         self.screen: Screen | None = None
         self.plain = False  # without numpy every line is looked at
+        self.dense = 0  # pieces that are not screened: most of their lines say something
         self.read = self.paired = 0
         self.rank: int | None = None  # of the line
         self.seen: set[str] = set()  # facts of the line
@@ -145,7 +148,6 @@ class _Reader:
         for k in range(len(lines)) if worth is None else worth:
             if first + k <= self.read:
                 continue  # read below a header
-            self.log.lines = max(self.log.lines, first + k)
             self._one(lines[k], first + k)
             while self.open and k + 1 < len(lines):  # rows below a header
                 k += 1
@@ -170,7 +172,13 @@ class _Reader:
                 self.screen = Screen(literals, whole)
             except ImportError:
                 self.plain = True
-        return self.screen.lines(whole) if self.screen else None
+        if self.screen is None or self.dense:
+            self.dense = max(0, self.dense - 1)
+            return None
+        found = self.screen.lines(whole)
+        if 2 * len(found) > whole.count(b"\n"):
+            self.dense = DENSE
+        return found
 
     def _one(self, raw: bytes, number: int, rows: bool = True) -> None:
         """Read a line."""
@@ -180,12 +188,11 @@ class _Reader:
         if self.open and rows and self._row(raw, number):
             return
         shape = raw[:LONGEST].translate(None, _SIGNS)
-        if (heading := raw.strip()) in self.sections:
-            self.section = self.sections[heading]
-            return
         found = self.shapes[shape] if shape in self.shapes else self._shape(shape, raw)
         if found is None:
-            if self.log.bytes_ < LARGE and self.paired < MOST_PAIRED:
+            if (heading := raw.strip()) in self.sections:
+                self.section = self.sections[heading]
+            elif self.log.bytes_ < LARGE and self.paired < MOST_PAIRED:
                 self._heading(raw[:LONGEST].decode("utf-8", "replace"))
             return
         found.count += 1
@@ -237,8 +244,12 @@ class _Reader:
             elif not kind.context or shape.remark:
                 self._facts(kind, text, shape)
         self.rank = rank
-        small = self.log.bytes_ < LARGE and self.paired < MOST_PAIRED
-        if small and (self.told or not self._heading(text)) and shape.pairs:
+        if self.log.bytes_ >= LARGE or self.paired >= MOST_PAIRED:
+            return
+        if self.told:  # the rest of a line that is known is no figure that is judged
+            if shape.pairs and shape.count <= LEARNT:
+                self._pairs(text)
+        elif not self._heading(text) and shape.pairs:
             self._pairs(text)
 
     def _heading(self, text: str) -> bool:
