@@ -48,6 +48,8 @@ _STEP = re.compile(
 )
 GRAM = 4
 """First bytes of a literal by which it is looked up."""
+LAST = ("general", "small-trainers")
+"""Tables whose words other programs print too."""
 MOST_PAIRED = 3_000
 """Lines read by their keys: of no table, so only for logs of programs that none knows."""
 _OTHER = Line("other", (), ())
@@ -122,13 +124,12 @@ class _Reader:
         self.told: set[str] = set()  # numbers of the line that a table knows
         self.grid = Grid(patterns.same)
         self.under = ("", "")  # name and unit of the heading that lines stand below
-        self.known: list[tuple[bytes, Line | Table]]
-        self.known = [(h.encode(), line) for line in patterns.lines for h in line.has]
-        self.known += [(h.encode(), t) for t in patterns.tables for h in t.has]
-        self.order = {id(kind): k for k, (_, kind) in enumerate(self.known)}
-        self.index: dict[bytes, list[tuple[bytes, Line | Table]]] = {}
-        for literal, kind in self.known:
-            self.index.setdefault(literal[:GRAM], []).append((literal, kind))
+        kinds: list[Line | Table] = [*patterns.lines, *patterns.tables]
+        kinds.sort(key=lambda kind: kind.program in LAST)
+        self.index: dict[bytes, list[tuple[int, bytes, Line | Table]]] = {}
+        for k, kind in enumerate(kinds):
+            for has in map(str.encode, kind.has):
+                self.index.setdefault(has[:GRAM], []).append((k, has, kind))
         self.dumps = [(h.encode(), search) for h, search in patterns.arguments]
         self.starts = [s.encode() for s in patterns.starts]
         self.sections = {h.encode(): end for h, end in patterns.sections.items()}
@@ -164,12 +165,9 @@ class _Reader:
             return None
         if self.screen is None and not self.plain:
             try:
-                literals = (
-                    {h for h, _ in (*self.known, *self.dumps)}
-                    | set(self.starts)
-                    | self.sections.keys()
-                )
-                self.screen = Screen(literals, whole)
+                known = {has for some in self.index.values() for _, has, _ in some}
+                known.update((h for h, _ in self.dumps), self.starts, self.sections)
+                self.screen = Screen(known, whole)
             except ImportError:
                 self.plain = True
         if self.screen is None or self.dense:
@@ -208,13 +206,9 @@ class _Reader:
         if len(self.shapes) >= MOST_SHAPES:
             self.shapes.clear()
         head = raw[:LONGEST]
-        kinds: list[Line | Table] = []
-        grams = {head[k : k + GRAM] for k in range(len(head) - GRAM + 1)}
-        for gram in grams & self.index.keys():
-            for literal, kind in self.index[gram]:
-                if literal in head and not any(kind is k for k in kinds):
-                    kinds.append(kind)
-        kinds.sort(key=lambda k: (k.program in ("general", "small-trainers"), self.order[id(k)]))
+        grams = {head[k : k + GRAM] for k in range(len(head) - GRAM + 1)} & self.index.keys()
+        met = {k: kind for g in grams for k, has, kind in self.index[g] if has in head}
+        kinds = [met[k] for k in sorted(met)]
         starts = any(s in head for s in self.starts)
         dumps = any(h in head for h, _ in self.dumps)
         remark = head.startswith(b"(") and head.rstrip().endswith(b")")
@@ -246,10 +240,8 @@ class _Reader:
         self.rank = rank
         if self.log.bytes_ >= LARGE or self.paired >= MOST_PAIRED:
             return
-        if self.told:  # the rest of a line that is known is no figure that is judged
-            if shape.pairs and shape.count <= LEARNT:
-                self._pairs(text)
-        elif not self._heading(text) and shape.pairs:
+        more = shape.pairs and (shape.count <= LEARNT or not self.told)
+        if (self.told or not self._heading(text)) and more:
             self._pairs(text)
 
     def _heading(self, text: str) -> bool:
