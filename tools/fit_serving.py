@@ -17,25 +17,23 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
-from gpuscale.evidence.rows.measurements import number
-from gpuscale.evidence.rows.serving import ServedRow, served_row
-from gpuscale.evidence.score.harness import Harness
-from gpuscale.evidence.score.inference import (
-    FURTHER,
-    QUANTITIES,
-    interval_class,
-    own_inference,
-    site_key,
-)
+from gpuscale.answers.serve import Serve
+from gpuscale.answers.serve.case import Case, candidates, wanted_of
+from gpuscale.answers.serve.document import settled
+from gpuscale.answers.validate.served import FURTHER, QUANTITIES, asked_of, classes_of, values_of
+from gpuscale.core.serving.choose import Found, choose
+from gpuscale.core.serving.records import Kernels, ServingSoftware
+from gpuscale.errors import GpuscaleError
+from gpuscale.evidence.rows.words import number
 from gpuscale.evidence.score.records import quantile
-from gpuscale.io.serving import FRAMEWORKS, serving_site
+from gpuscale.evidence.score.runs import own_copy
+from gpuscale.io.serving import FRAMEWORKS
 from gpuscale.io.tables import read_rows
 
 FOLDER = Path(__file__).resolve().parent.parent / "presets" / "serving"
@@ -152,18 +150,72 @@ PASS_ALONE = 4.0
 """Weight of the rows of one pool: the rate of a pass by itself, without queue or harness."""
 
 
-def row_weight(row: ServedRow, quantity: str) -> float:
+OF_DRAFTS = {"given": "+drafts", "assumed": "+drafts", "not recorded": "+unrecorded"}
+"""What the class of an interval says of drafts; nothing where there are none."""
+
+
+def interval_class(classes: Mapping[str, str], quantity: str) -> str:
+    """Class of rows whose errors give an interval: kind of load, drafts, experts, quantity."""
+    settled_one = classes["maturity"] == "settled"
+    drafts = OF_DRAFTS.get(classes["drafts"], "") if settled_one else "+new"
+    return f"{classes['kind']}{drafts}/{classes['dense_or_moe']}/{quantity}"
+
+
+@dataclass(frozen=True)
+class FitRow:
+    """A row, its question without limits, and what was measured."""
+
+    row: Mapping[str, str]
+    exact: Serve
+    asked: Serve
+    case: Case
+    classes: Mapping[str, str]
+    measured: Mapping[str, float]
+
+    @property
+    def stage(self) -> tuple[str, str]:
+        """Engine, and how new the architecture is to it."""
+        return self.classes["framework"], self.classes["maturity"]
+
+
+def fit_row(row: Mapping[str, str]) -> FitRow | None:
+    """Take a row that the command answers; None for another."""
+    measured = {q: v for q in ALL if (v := number(row.get(q))) and v > 0.0}
+    try:
+        exact, assumed = asked_of(row)
+        asked = exact
+        few = asked.concurrency and min(
+            asked.requests or REQUESTS, max(REQUESTS, 3 * asked.concurrency)
+        )
+        asked = replace(asked, ttft=None, tpot=None, requests=few)
+        case, _, _ = settled(asked)
+        best = answered(asked, case)
+    except (GpuscaleError, ValueError, ArithmeticError):
+        return None
+    if best is None or not measured:
+        return None
+    return FitRow(row, exact, asked, case, classes_of(row, case, best, assumed), measured)
+
+
+def answered(asked: Serve, case: Case) -> Found | None:
+    """Best layout of a question on the sites of a case; None where none fits."""
+    found = candidates(asked, case)
+    return choose(found, wanted_of(asked, case, found), asked.seed, shown=1).best
+
+
+def row_weight(row: FitRow, quantity: str) -> float:
     """Weight of a row in the fit: less where settings that matter are not printed."""
+    kind = row.classes["kind"]
     weight = UNRECORDED if row.classes["drafts"] in ("assumed", "not recorded") else 1.0
-    if row.kind == "pools" and quantity == "ttft_ms":
+    if kind == "pools" and quantity == "ttft_ms":
         return 0.0  # the first wave of requests at a single prefill worker
-    if row.limits is not None:
+    if row.exact.ttft or row.exact.tpot:
         return 0.0  # bound by the 99th percentile, which the fit does not simulate
-    if row.kind in ("prefill", "decode"):
+    if kind in ("prefill", "decode"):
         return PASS_ALONE
     if row.classes["quality"] == "weak":
         return UNRECORDED
-    return weight * (0.3 if row.kind == "burst" else 1.0)
+    return weight * (0.3 if kind == "burst" else 1.0)
 
 
 class Problem:
@@ -185,28 +237,18 @@ class Problem:
         self.prior = np.log([p[2] for p in self.names])
         self.spread = np.array([p[3] for p in self.names])
         self.low, self.high = np.log([p[4] for p in self.names]), np.log([p[5] for p in self.names])
-        self.rows: list[tuple[ServedRow, dict[str, float]]] = []
+        self.rows: list[FitRow] = []
         many = Counter(row.get("source", "").split(":")[0] for row in rows)
         thinned: list[float] = []
         for i, row in enumerate(rows, 1):
             large = many[row.get("source", "").split(":")[0]] > LARGE
-            parsed = served_row(row, i)
-            if isinstance(parsed, str) or (large and i % every):
-                continue
-            found = {q: v for q in ALL if (v := number(row.get(q))) and v > 0.0}
-            if found:
-                self.rows.append((parsed, found))
+            found = None if large and i % every else fit_row(row)
+            if found is not None:
+                self.rows.append(found)
                 thinned.append(float(every) if large else 1.0)
-        self.base: dict[tuple[str, str, str, str], ServingSite] = {}
-        for parsed, _ in self.rows:
-            key = site_key(parsed)
-            if key not in self.base:
-                self.base[key] = serving_site(
-                    parsed.cluster, parsed.framework, kernels=Kernels(), version=parsed.version
-                )
-        self.labels = [(i, q) for i, (_, found) in enumerate(self.rows) for q in found]
+        self.labels = [(i, q) for i, row in enumerate(self.rows) for q in row.measured]
         self.weight = np.array(
-            [WEIGHTS[q] * thinned[i] * row_weight(self.rows[i][0], q) for i, q in self.labels]
+            [WEIGHTS[q] * thinned[i] * row_weight(self.rows[i], q) for i, q in self.labels]
         )
 
     def parameters(self, x: np.ndarray) -> dict[str, dict[str, Any]]:
@@ -245,42 +287,38 @@ class Problem:
             rows = enumerate(self.rows)
             if parameter not in OF_EXPERTS:
                 return {i for i, _ in rows}
-            return {i for i, (row, _) in rows if row.classes["dense_or_moe"] == "moe"}
+            return {i for i, row in rows if row.classes["dense_or_moe"] == "moe"}
         if file == "maturity":
             of = parameter.partition(".")[2]
             rows = enumerate(self.rows)
             if of:
-                return {i for i, (r, _) in rows if r.maturity.new and r.framework == of}
-            return {i for i, (r, _) in rows if r.maturity.stage == "first"}
+                return {i for i, r in rows if r.stage[1] != "settled" and r.stage[0] == of}
+            return {i for i, r in rows if r.stage[1] == "first"}
         key, name = ("architecture", file[13:]) if "." in file else ("framework", file)
-        return {i for i, (row, _) in enumerate(self.rows) if row.classes[key] == name}
+        return {i for i, row in enumerate(self.rows) if row.classes[key] == name}
 
     def residuals(
         self, x: np.ndarray, only: set[int] | None = None, *, whole: bool = False
     ) -> np.ndarray:
         """ln(predicted / measured) of every quantity (of the rows `only`).
 
-        `whole` replays as `gpuscale validate` does, with all requests and scenarios' limits.
+        `whole` asks as `gpuscale validate` does, with all requests and scenarios' limits.
         """
-        values = self.parameters(x)
-        sites = {
-            key: replace(
-                site,
-                kernels=Kernels(
-                    **{**values["kernels"], **values.get(f"architecture.{site.arch_name}", {})}
-                ),
-                software=replace(
-                    site.software, **values[key[1]], kernels_factor=newness(values["maturity"], key)
-                ),
-            )
-            for key, site in self.base.items()
-        }
-        out, harness = [], Harness() if whole else Harness(REQUESTS, limits=False)
-        for i, (row, found) in enumerate(self.rows):
+        values, out = self.parameters(x), []
+        for i, row in enumerate(self.rows):
             if only is not None and i not in only:
                 continue
-            got, _ = harness.predict(row, sites[site_key(row)])
-            out += [math.log(max(1e-9, got.get(q, v)) / v) for q, v in found.items()]
+            sites = {}
+            for engine, site in row.case.sites.items():
+                own = values.get(f"architecture.{site.arch_name}", {})
+                factor = newness(values["maturity"], row.stage)
+                soft = replace(site.software, **values[engine], kernels_factor=factor)
+                kernels = Kernels(**{**values["kernels"], **own})
+                sites[engine] = replace(site, kernels=kernels, software=soft)
+            case = replace(row.case, sites=sites)
+            best = answered(row.exact if whole else row.asked, case)
+            got = values_of(row.row, case, best) if best else {}
+            out += [math.log(max(1e-9, got.get(q, v)) / v) for q, v in row.measured.items()]
         return np.array(out)
 
     def jacobian(self, x: np.ndarray, r: np.ndarray) -> np.ndarray:
@@ -347,7 +385,7 @@ class Problem:
         The fit starts at the full one and uses its jacobian, three steps. Prints a line a value.
         """
         groups: dict[str, set[int]] = defaultdict(set)
-        for i, (row, _) in enumerate(self.rows):
+        for i, row in enumerate(self.rows):
             groups[row.classes.get(key, "?")].add(i)
         out = r.copy()
         for name, inside in sorted(groups.items()):
@@ -363,9 +401,9 @@ class Problem:
         return out
 
 
-def newness(factors: Mapping[str, float], key: Sequence[str]) -> float:
+def newness(factors: Mapping[str, float], stage_of: tuple[str, str]) -> float:
     """Factor of a site's kernels by the engine and the stage of the architecture."""
-    _, engine, _, stage = key
+    engine, stage = stage_of
     if stage == "settled":
         return 1.0
     return factors.get(f"new.{engine}", 1.0) * (factors["first"] if stage == "first" else 1.0)
@@ -454,7 +492,7 @@ def write_intervals(
     classes: dict[str, list[float]] = defaultdict(list)
     for r in left_out:
         for (i, q), value in zip(problem.labels, r, strict=True):
-            for name in (interval_class(problem.rows[i][0], q), f"any/{q}"):
+            for name in (interval_class(problem.rows[i].classes, q), f"any/{q}"):
                 classes[name].append(abs(float(value)))
     unseen = [v for q in ALL for v in classes[f"any/{q}"]]
     lines = [
@@ -485,7 +523,7 @@ def write_intervals(
 def main(argv: list[str] | None = None) -> None:
     """Fit, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=Path, nargs="*", default=[own_inference()])
+    parser.add_argument("--rows", type=Path, nargs="*", default=[own_copy("inference")])
     parser.add_argument("--check", action="store_true", help="do not write")
     parser.add_argument("--every", type=int, default=1, help="every n-th row of large sources")
     parser.add_argument("--frozen", action="store_true", help="derivatives of the start throughout")

@@ -1,21 +1,13 @@
-from collections import Counter
+import json
 
 import pytest
+from running import invoke
 
-from gpuscale.evidence.rows.served_names import drafts_of, formats, framework_of, served_model
-from gpuscale.evidence.rows.serving import served_row
-from gpuscale.evidence.score.inference import own_inference, predict_inference_rows
-from gpuscale.io.tables import read_rows
-
-
-def test_every_row_is_predicted_or_named():
-    left = [found for found in map(served_row, read_rows(own_inference()), range(1, 1377))]
-    reasons = Counter(found for found in left if isinstance(found, str))
-    assert reasons == {
-        "no lengths, and the data set is unknown": 10,
-        "a decode pool, and its batch is not printed": 1,
-    }
-
+from gpuscale.answers.validate.served import predict_inference_rows
+from gpuscale.answers.validate.served_rows import _drafts, _weights, engine_of, serve_asked
+from gpuscale.answers.validate.served_rows import served_model as model_of
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.models import load_model
 
 PUBLISHED = [  # TensorRT-LLM perf-overview.md@00f37686aa85, output tokens/s
     (
@@ -55,9 +47,11 @@ PUBLISHED = [  # TensorRT-LLM perf-overview.md@00f37686aa85, output tokens/s
 
 
 @pytest.mark.parametrize(("row", "measured"), PUBLISHED)
-def test_published_throughputs_lie_in_the_interval(row, measured):
-    (line,) = predict_inference_rows([{**row, "throughput_tok_s": str(measured)}])
-    assert line.low <= measured <= line.high
+def test_published_throughputs(row, measured):
+    (line,) = predict_inference_rows(
+        [{**row, "framework": "tensorrt_llm 1.0", "throughput_tok_s": str(measured)}]
+    )
+    assert line.predicted == pytest.approx(measured, rel=0.25)
 
 
 @pytest.mark.parametrize(
@@ -76,77 +70,79 @@ def test_published_throughputs_lie_in_the_interval(row, measured):
     ],
 )
 def test_names_of_models(name, preset):
-    model, _ = served_model(name)
-    assert model.name == preset
+    assert load_model(model_of(name)).spec.name == preset
 
 
-def test_a_model_known_by_its_size_is_assumed_with_a_note():
-    model, note = served_model("acme/Foo-13B-chat")
-    assert model is not None and "13" in note.replace(".", "") or "1.3e+10" in note
-
-
-@pytest.mark.parametrize("name", ["acme/Foo-397B-A17B", "acme/Foo-8x7B", "Llama-3.1-8B-Gated"])
+@pytest.mark.parametrize("name", ["acme/Foo-397B-A17B", "acme/Foo-13B-chat", "Llama-3.1-8B-Gated"])
 def test_an_unknown_model_is_never_scored_as_another(name):
-    model, why = served_model(name)
-    assert model is None and why
+    with pytest.raises(GpuscaleError, match="unknown model"):
+        model_of(name)
 
 
-def test_frameworks():
-    assert framework_of("SGLang 0.5.6") == ("sglang", "")
-    assert framework_of("llama.cpp b3622")[0] == "llamacpp"
-    assert framework_of("")[0] == "trtllm" and framework_of("atom (ROCm)")[1]
+def test_engines_and_their_versions():
+    assert engine_of({"framework": "SGLang 0.5.6"}) == ("sglang:0.5.6", [])
+    assert engine_of({"framework": "llama.cpp b3622"})[0] == "llamacpp"
+    assert engine_of({"framework": "atom (ROCm)"})[1]
+    with pytest.raises(GpuscaleError, match="unknown engine"):
+        engine_of({"framework": "own server"})
 
 
 def test_formats_of_files():
-    model, _ = served_model("Llama-3.1-8B")
-    found = formats({"precision": "int4 (Q4_K_M, 4.85 bit)"}, model, "llamacpp")
-    assert found == ("q4_k_m", "q4_k_m", "bf16")
-    assert formats({"precision": "bf16", "note": "KV cache fp8; x"}, model, "vllm")[2] == "fp8"
+    assert _weights({"precision": "int4 (Q4_K_M, 4.85 bit)"}, "bf16") == "q4_k_m"
+    assert _weights({"precision": "fp4"}, "mxfp4") is None
+    assert _weights({"precision": "fp8", "model": "Qwen3-32B-FP8"}, "bf16") == "fp8-block"
+    row = {**SERVED, "precision": "bf16", "note": "KV cache fp8; x"}
+    assert serve_asked(row)[0]["kv"] == "fp8"
 
 
 def test_drafts_are_read_or_assumed():
-    model, _ = served_model("deepseek-ai/DeepSeek-R1")
-    given, printed = drafts_of({"spec": "mtp", "accepted": "0.8, 0.6"}, model, 1)
-    assert printed and given.accepted == pytest.approx(0.8 + 0.48 + 0.8 * 0.6 * 0.6)
-    mean, printed = drafts_of({"spec": "mtp:1", "accepted": "1.85"}, model, 16)
-    assert printed and mean.n_tokens == 1 and mean.accepted == pytest.approx(0.85)
-    assert drafts_of({"spec": "none"}, model, 1) == (None, True)
-    assumed, printed = drafts_of({"spec": "mtp"}, model, 1)
-    assert not printed and 1.5 < 1 + assumed.accepted < 4
+    given = {"draft": "mtp:3", "accept": "0.8,0.6"}
+    assert _drafts({"spec": "mtp", "accepted": "0.8, 0.6"}, True) == (given, [])
+    assert _drafts({"spec": "mtp:1", "accepted": "1.85"}, True)[0]["accept"] == "1.85"
+    assert _drafts({"spec": "none"}, True) == ({}, [])
+    assert _drafts({"spec": "mtp"}, True)[1]
 
 
 def test_pools_of_a_disaggregated_row():
     text = "prefill 2 workers x tp8 ep8 dpa True (16 GPUs), decode 1 workers x tp32 ep32 dpa False"
     row = {
+        **SERVED,
         "model": "DeepSeek-R1",
         "gpu": "GB200",
         "n_gpus": "48",
         "mode": "disaggregated",
-        "input_len": "8192",
-        "output_len": "1024",
-        "concurrency": "256",
         "prefill_layout": text + " (32 GPUs)",
     }
-    (pools,) = served_row(row, 1).pools
-    (prefill, n_prefill), (decode, n_decode) = pools
-    assert n_prefill * prefill.n_gpus + n_decode * decode.n_gpus == 48
-    assert (prefill.dp_attention, n_prefill) == (8, 2)
-    assert (decode.tp, decode.ep) == (32, 32)
-    assert "pools are not printed" in served_row({**row, "prefill_layout": ""}, 1)
+    assert serve_asked(row)[0]["disagg"] == "2xDPA8-EP8+1xTP32-EP32"
+    with pytest.raises(GpuscaleError, match="pools are not printed"):
+        serve_asked({**row, "prefill_layout": ""})
+
+
+SERVED = {
+    "model": "Llama-3.1-8B",
+    "gpu": "H100",
+    "n_gpus": "1",
+    "tp": "1",
+    "precision": "fp8",
+    "input_len": "100",
+    "output_len": "100",
+    "concurrency": "4",
+    "tpot_ms": "5",
+}
+
+
+def test_a_row_is_what_the_command_prints():
+    (line,) = predict_inference_rows([SERVED])
+    words = "--gpu h100-sxm --gpus 1 --tp 1 --weights fp8 --input 100 --output-len 100"
+    done = invoke("serve", "llama3.1-8b", *words.split(), "--concurrency", "4", "--json")
+    answer = json.loads(done.stdout)["result"]
+    assert line.predicted == pytest.approx(answer["tpot_mean_s"] * 1e3)
+    assert line.low == pytest.approx(answer["tpot_low_s"] * 1e3)
+    assert line.high == pytest.approx(answer["tpot_high_s"] * 1e3)
 
 
 def test_rows_that_cannot_be_predicted_are_named():
-    row = {
-        "model": "Llama-3.1-8B",
-        "gpu": "H100",
-        "n_gpus": "1",
-        "tp": "1",
-        "precision": "fp8",
-        "input_len": "100",
-        "output_len": "100",
-        "concurrency": "4",
-        "tpot_ms": "5",
-    }
+    row = SERVED
     rows = predict_inference_rows(
         [
             row,
@@ -160,7 +156,7 @@ def test_rows_that_cannot_be_predicted_are_named():
     assert [r.predicted for r in rows[1:4]] == [None] * 3
     assert [r.reason.split(":")[0] for r in rows[1:4]] == [
         "unknown model 'mystery'",
-        "unknown GPU 'abacus'",
+        "unknown GPU `abacus`",
         "no lengths, and the data set is unknown",
     ]
     assert rows[4].quantity == "throughput_tok_s" and rows[4].reason == "no measured value"

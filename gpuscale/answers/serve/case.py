@@ -91,7 +91,8 @@ def case_of(asked: Serve) -> Case:
         site = serving_site(loaded.cluster, engine, asked.calibration, version=known)
         ages[engine] = maturity_of(loaded.model, engine, version)
         sites[engine] = matured(_set_by_hand(asked, loaded.model, site), ages[engine])
-    demand = Demand(asked.prompts, asked.output_len, asked.prefix_hit, float(asked.context or 0))
+    context = float(asked.context or 0)
+    demand = Demand(asked.prompts, asked.output_len, asked.prefix_hit, context, asked.cold)
     limits = Limits(asked.ttft, asked.tpot)
     return Case(
         loaded=loaded,

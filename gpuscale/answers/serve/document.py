@@ -54,18 +54,23 @@ def serve_document(asked: Serve) -> Document:
         return pareto_document(asked)
     if "," in asked.where:
         return _several(asked)
-    case = cases.case_of(asked)
-    found = cases.candidates(asked, case)
-    if all(not c.what.fits for c in found) and not (asked.memory_frac or asked.context):
-        case = cases.tightened(case)
-        found = cases.candidates(asked, case)
-    wanted = cases.wanted_of(asked, case, found)
+    case, found, wanted = settled(asked)
     if all(not c.what.fits for c in found):
         from gpuscale.answers.serve.no_room import no_room_document
 
         return no_room_document(asked, case, found)
     choice = choose(found, wanted, asked.seed)
     return _document(asked, case, wanted, choice)
+
+
+def settled(asked: Serve) -> tuple[Case, list[Candidate], Wanted]:
+    """Say what may be deployed, with settings that people use where the engine's own do not fit."""
+    case = cases.case_of(asked)
+    found = cases.candidates(asked, case)
+    if all(not c.what.fits for c in found) and not (asked.memory_frac or asked.context):
+        case = cases.tightened(case)
+        found = cases.candidates(asked, case)
+    return case, found, cases.wanted_of(asked, case, found)
 
 
 def _several(asked: Serve) -> Document:

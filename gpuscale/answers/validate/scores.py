@@ -68,10 +68,10 @@ def scores_document(asked: Validate) -> Document:
 
 
 def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[ScoredRow]]:
+    from gpuscale.answers.validate.served import predict_inference_rows
     from gpuscale.answers.validate.tuned import predict_finetune_rows
     from gpuscale.evidence.score.collectives import predict_collective_rows
     from gpuscale.evidence.score.gemm import predict_gemm_rows
-    from gpuscale.evidence.score.inference import predict_inference_rows
     from gpuscale.evidence.score.layouts import predict_layout_rows
     from gpuscale.evidence.score.runs import own_copy, predict_run_rows
 

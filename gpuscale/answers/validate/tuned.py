@@ -10,8 +10,7 @@ from gpuscale.answers.memory import Memory
 from gpuscale.answers.validate.tuned_rows import rl_asked, tuned_row
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import gpu_preset
-from gpuscale.evidence.rows.measurements import number
-from gpuscale.evidence.rows.words import rows_of
+from gpuscale.evidence.rows.words import number, rows_of
 from gpuscale.evidence.score.records import ScoredRow, Summary, summarise
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from gpuscale.answers.memory import Memory
 from gpuscale.core.finetune.method import ALL, canonical
 from gpuscale.core.finetune.optimizers import IN_BACKWARD
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.hardware import UNSTATED, gpu_preset
-from gpuscale.evidence.rows.measurements import number, whole
-from gpuscale.evidence.rows.words import meaning
+from gpuscale.evidence.rows.hardware import asked_gpu
+from gpuscale.evidence.rows.words import meaning, number, whole
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
@@ -122,18 +121,14 @@ def asked_of(row: Row) -> dict[str, Any]:
 
 def _machine(row: Row) -> dict[str, Any]:
     """Model, GPUs and software; a power limit that stands in the GPU's name is a change of it."""
-    printed = row.get("gpu", "")
-    gpu = gpu_preset(printed)
-    if gpu is None and printed and not UNSTATED.search(printed.lower()):
-        raise GpuscaleError(f"unknown GPU `{printed[:40]}`")
     software = meaning("tuner", f"{row.get('software', '')} {row.get('parallel', '')}")
     version = VERSION.match(row.get("software", "").lower())
     if software and version and version[1] == software:
         software += f":{version[2]}"
-    watts = re.search(r"(\d{2,4}) ?w\b", printed.lower())
+    watts = re.search(r"(\d{2,4}) ?w\b", row.get("gpu", "").lower())
     return {
         "model": row.get("model", ""),
-        "gpu": gpu,
+        "gpu": asked_gpu(row),
         "gpus": whole(row.get("n_gpus")) or 1,
         "software": software,
         "set": (f"gpu.tdp_w={watts[1]}",) if watts else (),

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.core.serving.capacity import Capacity, Limits, capacity, formula_bound
+from gpuscale.core.serving.capacity import (
+    REQUESTS,
+    Capacity,
+    Limits,
+    Trial,
+    capacity,
+    formula_bound,
+)
 from gpuscale.core.serving.percentiles import LoadResult
 
 if TYPE_CHECKING:
@@ -81,7 +88,9 @@ class Choice:
         return self.found[0] if self.found else None
 
 
-def choose(candidates: Sequence[Candidate], wanted: Wanted, seed: int = 0) -> Choice:
+def choose(
+    candidates: Sequence[Candidate], wanted: Wanted, seed: int = 0, shown: int = SHOWN
+) -> Choice:
     """Choose the best candidate.
 
     With GPUs given the best serves the highest rate within the limits; with a load alone it needs
@@ -91,7 +100,8 @@ def choose(candidates: Sequence[Candidate], wanted: Wanted, seed: int = 0) -> Ch
     so far.
 
     `candidates`: everything that may be deployed. `wanted`: rate, GPUs, limits. `seed`: of the
-    requests. Returns: found, best first; those that only the formula bounded; those without room.
+    requests. `shown`: candidates that are simulated even where another is better. Returns: found,
+    best first; those that cannot be better; those without room.
     """
     fitting = [c for c in candidates if c.what.fits and _copies_at_most(c, wanted) >= 1]
     lost = tuple(c for c in candidates if not c.what.fits)
@@ -104,12 +114,22 @@ def choose(candidates: Sequence[Candidate], wanted: Wanted, seed: int = 0) -> Ch
     for c in order:
         best = min((_score(f, wanted) for f in found), default=None)
         worse = best is not None and _best_case(c, bounds[id(c)], wanted) > best
-        if (worse and len(found) >= SHOWN) or len(found) >= SIMULATED:
+        enough = len(found) >= shown
+        if (enough and (worse or _falls_short(c, found, wanted, seed))) or len(found) >= SIMULATED:
             left.append(c)
             continue
         found.append(_found(c, capacity(c.what, wanted.limits, seed), wanted))
     found.sort(key=lambda f: _score(f, wanted))
     return Choice(tuple(found), tuple(left), lost)
+
+
+def _falls_short(c: Candidate, found: Sequence[Found], wanted: Wanted, seed: int) -> bool:
+    """Whether copies of a candidate miss the limits at the best rate so far, all GPUs given."""
+    best = max((f.at_most_per_s for f in found), default=0.0)
+    if wanted.n_gpus is None or wanted.limits == Limits() or best <= 0.0:
+        return False
+    each = best / _copies_at_most(c, wanted)
+    return Trial(c.what, wanted.limits, seed).spare(each, REQUESTS) < 0.0
 
 
 def _copies_at_most(c: Candidate, wanted: Wanted) -> int:

@@ -110,11 +110,6 @@ class Worker:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.given = engine, list[int]()
 
-    @property
-    def inside(self) -> int:
-        """Requests that it has not answered yet."""
-        return len(self.given) - self.engine.decoded
-
 
 class _Chain:
     """Two pools in step: always the worker moves that is furthest behind in time."""
@@ -138,28 +133,40 @@ class _Chain:
         self.out = Simulated(arrivals, nan, list(nan), list(traffic.inputs), list(traffic.outputs))
         self.coming = [(at, 0, i) for i, at in enumerate(arrivals)]  # time, pool, request
         self.left = n
+        self.moves_s = [math.inf] * (len(read) + len(made))
+        self.ends_s = [math.inf] * len(made)  # when each decode worker has its next answer
 
     def run(self) -> Simulated:
         """Run to the last request."""
         read, made = self.pools
-        workers, coming = [*read, *made], self.coming
+        n_read, coming = len(read), self.coming
+        workers = [*read, *made]
         while self.left:
-            first = min(workers, key=lambda w: w.engine.next_s)
-            if coming and coming[0][0] <= first.engine.next_s:
+            moves = self.moves_s  # when each worker can do something
+            next_s = min(moves)
+            if coming and coming[0][0] <= next_s:
                 self._enter(*heappop(coming))
                 continue
+            at = moves.index(next_s)
+            first, last = workers[at], at >= n_read
             engine = first.engine
-            if first in made:
-                sooner = min(w.engine.next_s for w in read) + self.transfer_s
+            if last:
+                sooner = min(moves[:n_read]) + self.transfer_s
                 # an answer elsewhere lets the next request come, which is read first
-                others = min((w.engine.ends_s for w in made if w is not first), default=math.inf)
+                ends = self.ends_s
+                ends[at - n_read] = math.inf
+                others = min(ends)
                 engine.horizon_s = min(
                     sooner, others + self.between_s, coming[0][0] if coming else math.inf
                 )
             engine.step()
-            for i in engine.ended:
-                self._leave(first, i, last=first in made)
-            engine.ended.clear()
+            moves[at] = engine.next_s
+            if last:
+                self.ends_s[at - n_read] = engine.ends_s
+            if engine.ended:
+                for i in engine.ended:
+                    self._leave(first, i, last=last)
+                engine.ended.clear()
         out = self.out
         for w in made:
             out.n_preempted += w.engine.out.n_preempted
@@ -170,9 +177,12 @@ class _Chain:
 
     def _enter(self, at_s: float, pool: int, i: int) -> None:
         """Give a request to the worker of a pool that has the fewest."""
-        worker = min(self.pools[pool], key=lambda w: w.inside)
+        inside = [len(w.given) - w.engine.decoded for w in self.pools[pool]]
+        at = inside.index(min(inside))
+        worker = self.pools[pool][at]
         worker.given.append(i)
         worker.engine.add(self.out.inputs[i], self.out.outputs[i] if pool else 1, at_s)
+        self.moves_s[at + pool * len(self.pools[0])] = worker.engine.next_s
 
     def _leave(self, worker: Worker, at: int, *, last: bool) -> None:
         """Send a read prompt on; note the times of an answered request, and let the next come."""

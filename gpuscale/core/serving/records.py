@@ -242,12 +242,3 @@ class PassTime:
             + self.head_s
             + self.host_s
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """A load: mean lengths, requests in flight (None: as many as fit)."""
-
-    input_tokens: float
-    output_tokens: float
-    concurrency: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import meaning
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import find_preset
@@ -36,6 +37,15 @@ def gpu_preset(text: str) -> str | None:
         return None
     path = find_preset("gpu", CARD.sub("", text.lower()).strip() or "-")
     return path.stem if path else meaning("gpu", text)
+
+
+def asked_gpu(row: Row) -> str | None:
+    """GPU of a row as a command takes it; None where it is not stated, an error where unknown."""
+    printed = row.get("gpu", "")
+    gpu = gpu_preset(printed)
+    if gpu is None and printed and not UNSTATED.search(printed.lower()):
+        raise GpuscaleError(f"unknown GPU `{printed[:40]}`")
+    return gpu
 
 
 def measured_cluster(row: Row) -> ClusterSpec | None:

@@ -6,7 +6,6 @@ filled with a stated assumption, and a row that cannot be modelled carries the r
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from gpuscale.evidence.rows.settings import (
     shard_group_of,
     zero_stage_of,
 )
-from gpuscale.evidence.rows.words import Row
+from gpuscale.evidence.rows.words import Row, number, whole
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
@@ -56,21 +55,6 @@ class TrainingRun:
     classes: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()  # what the row leaves blank, and what was taken
     reason: str = ""  # why the row cannot be modelled
-
-
-def number(text: str | None, low: float = 0.0, high: float = 1e30) -> float | None:
-    """Return the positive finite number in `text`; None if there is none or it is out of range."""
-    try:
-        value = float((text or "").replace(",", "").replace("_", ""))
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and low < value <= high else None
-
-
-def whole(text: str | None, high: int = 10**9) -> int | None:
-    """Return the positive whole number in `text`, or None."""
-    value = number(text, high=high)
-    return round(value) if value is not None and value >= 0.5 else None
 
 
 def training_run(row: Row, index: int = 0) -> TrainingRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -35,3 +36,18 @@ def meaning(table: str, text: str) -> str | None:
 def rows_of(rows: Rows) -> list[Row]:
     """Rows of a CSV file, or the rows themselves."""
     return list(read_rows(rows) if isinstance(rows, (str, Path)) else rows)
+
+
+def number(text: str | None, low: float = 0.0, high: float = 1e30) -> float | None:
+    """Return the positive finite number in `text`; None if there is none or it is out of range."""
+    try:
+        value = float((text or "").replace(",", "").replace("_", ""))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and low < value <= high else None
+
+
+def whole(text: str | None, high: int = 10**9) -> int | None:
+    """Return the positive whole number in `text`, or None."""
+    value = number(text, high=high)
+    return round(value) if value is not None and value >= 0.5 else None

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
 from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.core.records import made_of
-from gpuscale.evidence.rows.measurements import number, whole
-from gpuscale.evidence.rows.words import Row, Rows, meaning, rows_of
+from gpuscale.evidence.rows.words import Row, Rows, meaning, number, rows_of, whole
 from gpuscale.evidence.score.gemm import line_of, measured_gpu
 from gpuscale.evidence.score.records import ScoredRow
 

@@ -12,8 +12,7 @@ from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.measurements import number
-from gpuscale.evidence.rows.words import Row, Rows, meaning, rows_of
+from gpuscale.evidence.rows.words import Row, Rows, meaning, number, rows_of
 from gpuscale.evidence.score.records import ScoredRow
 
 if TYPE_CHECKING:

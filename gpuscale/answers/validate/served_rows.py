@@ -1,0 +1,245 @@
+"""Rows of a table of served models, each as the question that a person would ask of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from gpuscale.errors import GpuscaleError
+from gpuscale.evidence.rows.hardware import asked_gpu
+from gpuscale.evidence.rows.words import Row, meaning, number, whole
+
+DECORATIONS = re.compile(
+    r"(instruct|chat|base|it|hf|preview|thinking|reasoning|turbo|gguf|awq|gptq|fp8|fp4|nvfp4|mxfp4"
+    r"|bf16|fp16|int4|int8|w8a8|w4a16|w4a4|dynamic|block|static|quantized|exl2|marlin|channel"
+    r"|q\d(_?\w)*|i?q\d|k|m|s|kl|v\d(\.\d+)?|\d{4}|\d+(\.\d+)?bpw|mtp|eagle\d?)"
+)
+"""What may follow a model's name without changing its shape: variants, formats, dates."""
+
+OTHER_VERSIONS = r"tensorrt 1|nim|atom|rocm 6"
+"""Texts whose numbers are versions of something else than the engine."""
+
+POOL = re.compile(
+    r"(prefill|decode) (\d+) workers x tp(\d+) ep(\d+) dpa (true|false) \((\d+) gpus\)"
+)
+GGUF = re.compile(r"\bi?q(\d)_(k(_[sml])?|[01])\b")
+
+MTP_ACCEPTANCE = "0.85,0.65,0.5"
+"""Of a model's own prediction layer used again and again: 85 to 90 % for the first draft
+(DeepSeek-V3, section 5.4.3), less for those that it makes of its own drafts."""
+
+EAGLE_ACCEPTANCE = "0.75,0.65,0.6"
+"""Of an EAGLE-3 head on chat data: 3 to 4.5 tokens a pass of five or more drafts at batch 1
+(arXiv:2503.01840, table 1), fewer where the head was trained on other data."""
+
+WARMED_UP_SINCE = "2026-01-21"
+"""Day from which SemiAnalysisAI/InferenceX sends two warm-up requests for each one in flight (its
+pull request 480: `--num-warmups`); before, one."""
+
+CHAT_TOKENS = (200.0, 300.0)
+"""Mean lengths of the prompts of chat data sets (ShareGPT) in public benchmarks."""
+
+
+def kind_of(row: Row) -> str:
+    """Say what load a row is of: closed, offline, burst, static, one, pools, prefill or decode."""
+    scenario, mode = row.get("scenario", "").lower(), row.get("mode", "").lower()
+    for word, kind in (("prefill pool", "prefill"), ("decode pool", "decode"), ("disagg", "pools")):
+        if word in mode:
+            return kind
+    for word, kind in (("static", "static"), ("one stream", "one")):
+        if word in scenario:
+            return kind
+    if "burst of" in row.get("note", "").lower():
+        return "burst"
+    return "closed" if number(row.get("concurrency"), high=1e6) else "offline"
+
+
+def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
+    """Arguments of `gpuscale serve` that say what a row states, and what had to be assumed.
+
+    Raises GpuscaleError for what is not known or not printed and has no default.
+    """
+    from gpuscale.io.models import load_model
+
+    note, kind = row.get("note", "").lower(), kind_of(row)
+    model = served_model(row.get("model", ""))
+    engine, assumed = engine_of(row)
+    lengths, more = _lengths(row, kind)
+    spec = load_model(model).spec
+    draft, usual = _drafts(row, spec.n_mtp_layers > 0)
+    together = number(row.get("concurrency"), high=1e6)
+    if kind == "decode" and together is None:
+        raise GpuscaleError("a decode pool, and its batch is not printed")
+    burst = re.search(r"burst of ([\d,]+) requests", note)
+    many = re.search(r"\brequests (\d+)", note)
+    at_once = whole(burst[1]) if burst else max(1, round(together or 1.0))
+    loads: dict[str, Any] = {"burst": at_once} if kind in ("burst", "static") else {}
+    if kind not in ("burst", "static", "offline", "prefill"):
+        loads = {"concurrency": at_once, "requests": many and int(many[1])}
+    limits = meaning("scenario", f"{model} {row.get('scenario', '')}")
+    if kind == "offline" and limits:
+        loads |= dict(zip(("ttft", "tpot"), limits.split(), strict=True))
+    day = re.search(r"\bdate (20\d\d-\d\d-\d\d)", note)
+    cold = kind == "closed" and day is not None and day[1] < WARMED_UP_SINCE
+    cache = re.search(r"kv[ -]cache (bf16|fp8|fp16)", note)
+    degrees = {key: whole(row.get(key), 4096) for key in ("tp", "pp", "dp_attention", "ep")}
+    asked = {
+        "model": model,
+        "gpu": asked_gpu(row),
+        "gpus": whole(row.get("n_gpus"), 100_000) or degrees["tp"] or 1,
+        "engine": engine,
+        "weights": _weights(row, spec.published_format),
+        "kv": cache and cache[1],
+        "cold": cold,
+        "only": kind if kind in ("prefill", "decode") else None,
+        **(degrees if kind != "pools" else {"disagg": _pools(row)}),
+        **lengths,
+        **loads,
+        **draft,
+    }
+    return {k: v for k, v in asked.items() if v is not None}, [*assumed, *more, *usual]
+
+
+@lru_cache(maxsize=256)
+def served_model(name: str) -> str:
+    """Model that a printed name means, as `gpuscale serve` takes it.
+
+    A name is a known one and decorations (`DECORATIONS`). Raises GpuscaleError for another.
+    """
+    from gpuscale.io.models import load_model
+
+    tail = name.split("/")[-1].lower().replace("_", "-").replace(" ", "-")
+    tail = re.sub(r"^(meta-|nvidia-)", "", tail)
+    if distilled := re.search(r"distill-((qwen|llama)-[\d.]+b)", tail):
+        return meaning("distilled", distilled[1]) or tail
+    words = tail.split("-")
+    for n in range(len(words), 0, -1):
+        known = "-".join(words[:n])
+        try:
+            load_model(known)
+        except (GpuscaleError, OSError):
+            continue
+        if other := [w for w in words[n:] if not DECORATIONS.fullmatch(w)]:
+            raise GpuscaleError(f"unknown model: `{known}` is known, `-{'-'.join(other)}` is not")
+        return known
+    raise GpuscaleError(f"unknown model {name[:40]!r}")
+
+
+def engine_of(row: Row) -> tuple[str | None, list[str]]:
+    """Engine and version of a row as `--engine` takes them, and what was assumed.
+
+    Examples
+    --------
+    >>> engine_of({"framework": "vllm 0.15.1"}), engine_of({"framework": "TensorRT 10.11"})
+    (('vllm:0.15.1', []), ('trtllm', []))
+    >>> engine_of({"framework": "atom (ROCm)"}), engine_of({})
+    (('vllm', ['engine taken as vllm']), (None, []))
+    """
+    from gpuscale.io.serving import engine_day
+
+    text = row.get("framework", "").lower()
+    name = meaning("engine", text)
+    near = None if name else meaning("nearest_engine", text)
+    if not (name or near):
+        if text:
+            raise GpuscaleError(f"unknown engine {text[:40]!r}")
+        return None, []
+    printed = re.search(r"20\d\d-\d\d|(?<![\d.])\d+(\.\d+)+(rc\d+)?", text)
+    version = printed[0] if printed and not re.search(OTHER_VERSIONS, text) else ""
+    if version and "dynamo" in text and not re.search(r"(sglang|vllm) v?\d", text):
+        version = engine_day("dynamo", version)
+    if not printed and re.search(r"nightly|\bmain\b|branch|commit", text):
+        version = "nightly"
+    taken = [f"engine taken as {near}"] if near else []
+    return f"{name or near}:{version}".rstrip(":"), taken
+
+
+def _weights(row: Row, published: str) -> str | None:
+    """Format of `--weights`; None where it is the published one, or none is printed."""
+    text = row.get("precision", "").lower()
+    if gguf := GGUF.search(text):
+        return {8: "q8_0", 6: "q6_k", 5: "q5_k_m"}.get(int(gguf[1]), "q4_k_m")
+    word = meaning("stored", text)
+    if word is None or word in published:
+        return None
+    block = word == "fp8" and ("fp8" in row.get("model", "").lower() or "block" in text)
+    return "fp8-block" if block else {"fp4": "nvfp4", "int4": "awq"}.get(word, word)
+
+
+def _lengths(row: Row, kind: str) -> tuple[dict[str, str], list[str]]:
+    """Prompts and answers as `--input` and `--output-len` take them; what was assumed."""
+    note, printed = row.get("note", "").lower(), meaning("lengths", row.get("note", ""))
+    means = [number(row.get(key), high=1e8) for key in ("input_len", "output_len")]
+    assumed = []
+    if None in means:
+        if printed is None:
+            raise GpuscaleError("no lengths, and the data set is unknown")
+        means = [own or float(of) for own, of in zip(means, printed.split(), strict=True)]
+        assumed.append("mean lengths of the data set")
+    n, o = (max(1.0, mean or 1.0) for mean in means)
+    chat = kind == "burst" and CHAT_TOKENS[0] < n < CHAT_TOKENS[1]
+    shapes = ("{:g}", "{:g}")
+    if "sharegpt lengths" in note or chat:
+        shapes = ("lognormal:{:g},1.1", "lognormal:{:g},0.9")
+    elif "nominal maxima" in note and {n, o} <= {1024.0, 8192.0}:  # drawn from 0.8 to 1 times
+        return {
+            "input": f"uniform:{0.8 * n:g},{n:g}",
+            "output_len": f"uniform:{0.8 * o:g},{o:g}",
+        }, assumed
+    elif "lengths uniform from 1" in note:
+        return {
+            "input": f"uniform:1,{2 * n - 1:g}",
+            "output_len": f"uniform:1,{2 * o - 1:g}",
+        }, assumed
+    return {"input": shapes[0].format(n), "output_len": shapes[1].format(o)}, assumed
+
+
+def _drafts(row: Row, predicts: bool) -> tuple[dict[str, str], list[str]]:
+    """Options of speculative decoding; what was assumed.
+
+    `accepted` holds probabilities by position, or the mean tokens of a pass. Where a source prints
+    neither, three drafts of the prediction layer are taken (one with data-parallel attention, whose
+    batches are large), four of an EAGLE head.
+    """
+    spec, note = row.get("spec", "").lower(), row.get("note", "").lower()
+    share = re.search(r"([\d.]+) ?% accepted", note)
+    if spec in ("", "none", "off", "no") and not share:
+        return {}, []
+    own = "mtp" in spec or predicts
+    counted = re.search(r"num[-_](?:draft[-_]tokens|speculative[-_]tokens|steps)[ =:]+(\d+)", note)
+    counted = counted or re.search(r"(?:mtp|drafts?)\D{0,3}(\d)\b", spec)
+    usual = (1 if (whole(row.get("dp_attention")) or 1) > 1 else 3) if own else 4
+    n = int(counted[1]) if counted else 1 if share else usual
+    accept = f"{share[1]}%" if share else re.sub(r"[^\d.,]", "", row.get("accepted") or "")
+    assumed = [] if accept else ["acceptance of the drafts not printed, a usual one taken"]
+    accept = accept or (MTP_ACCEPTANCE if own else EAGLE_ACCEPTANCE)
+    return {"draft": f"{'mtp' if predicts and own else 'eagle'}:{n}", "accept": accept}, assumed
+
+
+def _pools(row: Row) -> str:
+    """Pools of a disaggregated row as `--disagg` takes them.
+
+    >>> one = "prefill 2 workers x tp8 ep8 dpa True (16 GPUs), "
+    >>> _pools({"prefill_layout": one + "decode 1 workers x tp32 ep32 dpa False (32 GPUs)"})
+    '2xDPA8-EP8+1xTP32-EP32'
+    """
+    found: Mapping[str, tuple[str, ...]] = {
+        m[0]: m[1:] for m in POOL.findall(row.get("prefill_layout", "").lower())
+    }
+    sides = [_pool(found[name]) for name in ("prefill", "decode") if name in found]
+    if len(sides) < 2 or "" in sides:
+        raise GpuscaleError("disaggregated, and the pools are not printed")
+    return "+".join(sides)
+
+
+def _pool(printed: tuple[str, ...]) -> str:
+    """Write one pool; "" where the workers that share its GPUs are not counted."""
+    workers, tp, ep, gpus = (int(printed[i]) for i in (0, 1, 2, 4))
+    if workers < 1:
+        return ""
+    each = max(1, gpus // workers)
+    if printed[3] == "true":
+        return f"{workers}xDPA{each}-EP{max(ep, each if tp == 1 else ep)}"
+    return f"{workers}xTP{each}-EP{max(1, ep)}"
