@@ -93,14 +93,13 @@ def case_of(asked: Serve) -> Case:
         sites[engine] = matured(_set_by_hand(asked, loaded.model, site), ages[engine])
     context = float(asked.context or 0)
     demand = Demand(asked.prompts, asked.output_len, asked.prefix_hit, context, asked.cold)
-    limits = Limits(asked.ttft, asked.tpot)
     return Case(
         loaded=loaded,
         engines=engines,
         weights=weights,
         kv=kv,
         demand=demand,
-        limits=limits,
+        limits=Limits(asked.ttft, asked.tpot),
         sites=sites,
         notes=tuple(notes),
         ages=ages,
