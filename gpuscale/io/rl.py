@@ -29,8 +29,15 @@ def rl_costs(software: SoftwareSpec | None = None) -> RlCosts:
     return RlCosts(**own)
 
 
-def rl_engine(cluster: ClusterSpec, tp: int) -> Engine:
-    """Make the serving side of a rollout: vLLM with `tp` GPUs a replica, 16 bits."""
+def rl_engine(
+    cluster: ClusterSpec, tp: int, weights: str = "bf16", share: float | None = None
+) -> Engine:
+    """Make the serving side of a rollout: vLLM with `tp` GPUs a replica.
+
+    `weights`: their format. `share`: of a GPU's memory, where training has the rest; None: its own.
+    """
+    from dataclasses import replace
+
     from gpuscale.core.memory.fit import usable_bytes
     from gpuscale.core.rl.estimate import Engine
     from gpuscale.core.serving.records import Replica
@@ -38,4 +45,8 @@ def rl_engine(cluster: ClusterSpec, tp: int) -> Engine:
 
     gpu = cluster.gpu
     usable = usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
-    return Engine(Replica(tp=tp), serving_site(cluster, "vllm"), usable)
+    site = serving_site(cluster, "vllm")
+    if share is not None:
+        memory = replace(site.software.memory, utilisation_frac=share)
+        site = replace(site, software=replace(site.software, memory=memory))
+    return Engine(Replica(tp=tp, ffn_format=weights, attention_format=weights), site, usable)

@@ -376,8 +376,8 @@ def test_pools_of_their_own_by_hand(rollouts):
     assert rollouts[-1] == {"n_sequences": 16, "prompt_tokens": 500.0, "n_prompts": 2.0}
     ahead = replace(split, engine="async", lag=3, rollout_gpus=64)
     late = rl_estimate(bench(), training(dp=8), ahead, ENGINE, costs=COSTS)
-    assert rollouts[-1] == {"n_sequences": 12, "prompt_tokens": 500.0, "n_prompts": 1.5}
-    assert late.step.rollout_s == 1.5 * 12 / 3
+    assert rollouts[-1] == {"n_sequences": 16, "prompt_tokens": 500.0, "n_prompts": 2.0}
+    assert late.step.rollout_s == 1.5 * 16 / 4
     rl_estimate(bench(), training(dp=8), replace(split, lag=3), ENGINE, costs=COSTS)
     assert rollouts[-1]["n_sequences"] == 16  # nothing is ahead
     rl_estimate(bench(), training(), replace(RL, rollout_gpus=1), ENGINE, costs=COSTS)

@@ -129,6 +129,10 @@ class Rollouts(Tuning):
     rollout_tp: Asked[int | None] = whole(
         "RL: GPUs of one replica of the engine.", most=64, tasks=ROLLS
     )
+    rollout_weights: Asked[str | None] = text(
+        "RL: format of the engine's weights: bf16, fp8, ... [default: that of training]",
+        tasks=ROLLS,
+    )
     engine_share: Asked[float | None] = amount(
         "RL: share of a GPU's memory that a colocated engine takes. [default: the software's]",
         "frac",

@@ -84,6 +84,8 @@ RL_OWN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "states_leave": ("states_leave", lambda value: value == "all"),
     "reference": ("reference", bool),
     "group": ("group", int),
+    "prompts": ("prompts", int),
+    "max_response": ("max_response", float),
 }
 """Field of `RlCosts` -> (habit, how it is read)."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.case import job_of, make_case
@@ -26,9 +26,9 @@ from gpuscale.answers.finetune.summary import rl_summary
 from gpuscale.answers.finetune.verdict import verdict_of
 from gpuscale.answers.finetune.wanted import Wanted
 from gpuscale.answers.finetune.words import short_of_host, time_text, verdict_text
+from gpuscale.answers.memory.common import weight_format
 from gpuscale.answers.money import bill_of
 from gpuscale.answers.saved import launched
-from gpuscale.core.finetune.method import counts
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.rl.estimate import rl_estimate, rl_memory
 from gpuscale.core.rl.step import roles
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.core.finetune.bench import Bench
     from gpuscale.core.finetune.job import Job
-    from gpuscale.core.rl.estimate import Engine, RlEstimate, RlJob
+    from gpuscale.core.rl.estimate import Engine, RlEstimate, RlJob, RlMemory
     from gpuscale.core.rl.step import RlCosts
     from gpuscale.core.verdict import Verdict
     from gpuscale.render.document import Block
@@ -64,6 +64,7 @@ class Asking:
     wanted: Wanted
     trained: str  # full, lora or qlora
     costs: RlCosts
+    engines: dict[tuple[Any, ...], Engine] = field(default_factory=dict)  # made once
 
     def case(self, n_gpus: int, rl: RlJob) -> Case:
         """Training side on `n_gpus` GPUs, degrees found where the software shards too little."""
@@ -89,9 +90,10 @@ class Asking:
                 continue
             if pp > 1 and tried.job.layout.zero_stage == 3:
                 continue
-            found = self.estimate(tried, rl)
-            if not found.fits and tp * pp * ep > 1:
+            held = self.memory(tried, rl, tried.job).total_bytes <= case.bench.usable_bytes
+            if not held and tp * pp * ep > 1:
                 continue
+            found = self.estimate(tried, rl)
             if (not found.fits, found.step.step_s) < least:
                 split = f"TP {tp}, PP {pp}" + (f", EP {ep}" if experts else "")
                 words = (f"{split}: the fastest that fits (--tp, --pp, --ep)",)
@@ -115,7 +117,7 @@ class Asking:
         critic = self._critic(case)
         engines: list[Engine | None] = [None]
         if rl.method != "dpo":
-            engines = [rl_engine(case.loaded.cluster, tp) for tp in self._rollout_tps(case, rl)]
+            engines = [self._engine(case, rl, tp) for tp in self._rollout_tps(case, rl)]
         found = [
             rl_estimate(case.bench, case.job, rl, engine, critic=critic, costs=self.costs)
             for engine in engines
@@ -124,13 +126,10 @@ class Asking:
 
     def verdict(self, case: Case, rl: RlJob) -> Verdict:
         """Whether a step fits, over what the question leaves open."""
-        asked, engine = self.asked, None
-        if rl.method != "dpo":
-            engine = rl_engine(case.loaded.cluster, self._rollout_tps(case, rl)[0])
+        asked = self.asked
         lengths = (asked.max_response, asked.response, asked.max_len, asked.mean_len)
         if not any(lengths) and self.wanted.seq_len is None:
             case = replace(case, unsaid=case.unsaid | {"seq_len"})
-        held = roles(rl.method, adapters=case.job.method.adapts, kl=rl.kl, reward=rl.reward)
 
         def peak_bytes(job: Job, values: Mapping[str, str]) -> float:
             factor = float(values.get("seq_len", 1.0))
@@ -139,19 +138,50 @@ class Asking:
                 prompt_tokens=rl.prompt_tokens * factor,
                 max_response_tokens=rl.max_response_tokens * factor,
             )
-            critic = self._critic(case)
-            return rl_memory(case.bench, job, own, held, engine, critic).total_bytes
+            return self.memory(case, own, job).total_bytes
 
         return verdict_of(case, case.job, peak_bytes, rl=True)
 
+    def memory(self, case: Case, rl: RlJob, job: Job) -> RlMemory:
+        """Memory of a training GPU."""
+        held = roles(rl.method, adapters=job.method.adapts, kl=rl.kl, reward=rl.reward)
+        engine = self._engine(case, rl, 1) if rl.method != "dpo" else None
+        return rl_memory(case.bench, job, rl, held, engine, self._critic(case))
+
+    def lengths_decide(self, case: Case, rl: RlJob, e: RlEstimate) -> tuple[float, float, str]:
+        """(least, most) of a step over the mean length that nobody said, and the question. [s]."""
+        asked, own = self.asked, e.step.step_s
+        told = asked.response or asked.mean_len or rl.method == "dpo"
+        limited = asked.max_response or asked.max_len or self.costs.max_response
+        if told or not (limited or self.wanted.seq_len):
+            return own, own, ""
+        means = [min(f * rl.response_tokens, rl.max_response_tokens) for f in OF_THE_MEAN]
+        low, high = (
+            self.estimate(case, replace(rl, response_tokens=mean)).step.step_s for mean in means
+        )
+        short, taken = (f"{mean:,.0f} tokens" for mean in (means[0], rl.response_tokens))
+        with_ = f"{time_text(own)} with {taken} on average, {time_text(low)} with {short}"
+        return low, high, f"the length of the responses: {with_}; say --response"
+
     def _rollout_tps(self, case: Case, rl: RlJob) -> tuple[int, ...]:
-        if rl.engine == "hf" or self.asked.rollout_tp:
-            return (1 if rl.engine == "hf" else self.asked.rollout_tp,)
-        least = engine_tp(case)
-        most = min(case.bench.gpus_per_node, rl.rollout_gpus or case.job.layout.n_gpus)
+        if rl.engine == "hf" or self.asked.rollout_tp:  # the training model has its own split
+            return (case.job.layout.tp if rl.engine == "hf" else self.asked.rollout_tp,)
+        most = rl.rollout_gpus or case.job.layout.n_gpus
         heads = [m.n_heads for m in case.loaded.model.mixers.values() if hasattr(m, "n_heads")]
-        legal = (tp for tp in (1, 2, 4, 8) if all(n % tp == 0 for n in heads))
-        return tuple(tp for tp in legal if least <= tp <= most) or (least,)
+        legal = [tp for tp in REPLICAS if tp <= most and all(n % tp == 0 for n in heads)]
+        model = case.loaded.model
+        holds = [tp for tp in legal if self._engine(case, rl, tp).holds(model)]
+        near = [tp for tp in holds if tp <= case.bench.gpus_per_node]
+        return tuple(near or holds[:1] or legal[-1:])
+
+    def _engine(self, case: Case, rl: RlJob, tp: int) -> Engine:
+        share = rl.engine_frac if rl.engine == "colocated" else None
+        own = "fp8" if case.job.layout.precision == "fp8" else "bf16"
+        weights = weight_format(self.asked.rollout_weights, "--rollout-weights", own)
+        key = (tp, weights, share)
+        if key not in self.engines:
+            self.engines[key] = rl_engine(case.loaded.cluster, tp, weights, share)
+        return self.engines[key]
 
     def _critic(self, case: Case) -> Bench | None:
         if self.asked.critic is None:
@@ -160,17 +190,12 @@ class Asking:
         return replace(case.bench, model=model, facts=model_facts(model))
 
 
-WEIGHTS_FRAC = 0.5
-"""Most of a GPU that the engine's weights may take: prior, the rest is for cache and training."""
+OF_THE_MEAN = (0.2, 1.6)
+"""Mean lengths over that which is taken from the longest alone: prior; published runs have limits
+of 1.1 to 30 times their means (verl's DAPO of a 7B the most, by the time of its updates)."""
 
-
-def engine_tp(case: Case) -> int:
-    """Smallest tensor-parallel degree whose weights leave room for the cache."""
-    total = 2.0 * counts(case.loaded.model, case.job.method).total_params
-    tp = 1
-    while total / tp > WEIGHTS_FRAC * case.bench.usable_bytes and tp < case.bench.gpus_per_node:
-        tp *= 2
-    return tp
+REPLICAS = (1, 2, 4, 8, 16, 32)
+"""GPUs that a replica of the engine may have; more than a node's where fewer do not hold it."""
 
 
 def _asking(asked: Any, where: str, wanted: Wanted, catalogue: str) -> Asking:
@@ -186,7 +211,8 @@ def _asking(asked: Any, where: str, wanted: Wanted, catalogue: str) -> Asking:
     costs = with_rl_habits(rl_costs(software), habits)
     if "offload_when" in habits and wanted.offload:  # states leave between the phases
         costs = replace(costs, states_leave=True)
-        wanted = replace(wanted, offload=())
+        split = wanted.tp * wanted.pp * wanted.ep > 1  # by Megatron, whose optimizer steps there
+        wanted = replace(wanted, offload=("optimizer",) if split else ())
     return Asking(asked, where, catalogue, wanted, trained, costs)
 
 
@@ -268,14 +294,15 @@ def _document(
     short = short_of_host(e.memory.host_bytes_per_node, asking.asked.host_memory)
     verdict = asking.verdict(case, rl)
     width = asking.costs.interval_factor_80
+    low_s, high_s, length = asking.lengths_decide(case, rl, e)
     r = RlAnswer(
         fits=verdict.fits and e.rolls_out and not short,
         fits_probability=verdict.probability,
         n_gpus=e.n_gpus,
         layout=case.job.layout,
         step_s=e.step.step_s,
-        step_low_s=e.step.step_s / width,
-        step_high_s=e.step.step_s * width,
+        step_low_s=low_s / width,
+        step_high_s=high_s * width,
         tokens_per_s=e.tokens_per_s,
         samples_per_s=rl.samples / e.step.step_s,
         bound=e.step.bound,
@@ -284,7 +311,7 @@ def _document(
         memory_interval_factor_80=case.bench.site(case.job)[2].interval_factor_80,
         peak_low_bytes=verdict.low_bytes,
         peak_high_bytes=verdict.high_bytes,
-        decides=verdict.decides,
+        decides="; ".join(filter(None, (verdict.decides, length))),
         estimate=e,
         steps=steps,
         run_s=run_s,
@@ -335,7 +362,9 @@ def _job(asking: Asking, case: Case, rl: RlJob, e: RlEstimate) -> dict[str, Any]
 
 
 def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> str:
-    cannot = bool(short) or not e.rolls_out
+    if not e.rolls_out:
+        short += "; the engine has no room for a sequence (--engine-share, --rollout-tp)"
+    cannot = bool(short)
     said = verdict_text(case, rl.method.upper(), r, r.n_gpus, short=cannot)
     if not r.fits:
         return f"{said}{short}."

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.rl.estimate import RlJob
 from gpuscale.core.rl.step import RELATIVES
+from gpuscale.core.search.space import divisors, powers_of_two
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software
 
@@ -48,10 +50,13 @@ def method_of(name: str, no_kl: bool) -> tuple[str, bool]:
     return method, kl and not no_kl
 
 
-def lengths_of(asked: Any, method: str, seq_len: int | None, spread: float) -> Lengths:
+def lengths_of(
+    asked: Any, method: str, seq_len: int | None, spread: float, habit: float = 0.0
+) -> Lengths:
     """Read the tokens of prompt and response; `--seq-len` and `--mean-len` are of both together.
 
-    `spread`: longest response over the mean, where one of them is not given.
+    `spread`: longest response over the mean, where one of them is not given. `habit`: the
+    framework's longest.
     """
     if asked.max_len is not None and seq_len is not None:
         raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
@@ -61,6 +66,8 @@ def lengths_of(asked: Any, method: str, seq_len: int | None, spread: float) -> L
     if whole is not None and prompt >= whole:
         raise GpuscaleError(f"--prompt {prompt:g} leaves nothing of {whole} tokens to a response")
     longest = asked.max_response or (whole - prompt if whole else None)
+    if longest is None and habit > (asked.response or 0.0):
+        longest = habit
     if whole is not None and asked.max_response and prompt + asked.max_response > whole:
         raise GpuscaleError(
             f"--prompt {prompt:g} and --max-response {asked.max_response:g} are above {whole}",
@@ -83,13 +90,14 @@ def lengths_of(asked: Any, method: str, seq_len: int | None, spread: float) -> L
 
 
 def samples_of(
-    asked: Any, method: str, global_batch: int | None, usual: int = 0
+    asked: Any, method: str, global_batch: int | None, costs: RlCosts
 ) -> tuple[int, int, int]:
     """(Prompts of a step, responses to each, optimizer steps on them)."""
-    group = asked.group or usual or GROUPS[method]
+    group = asked.group or costs.group or GROUPS[method]
     prompts = asked.prompts
     if prompts is None:
-        prompts = max(1, math.ceil(global_batch / group)) if global_batch else DEFAULT_PROMPTS
+        prompts = costs.prompts or DEFAULT_PROMPTS
+        prompts = max(1, math.ceil(global_batch / group)) if global_batch else prompts
         return prompts, group, 1
     if global_batch is None:
         return prompts, group, 1
@@ -113,8 +121,8 @@ def engine_of(asked: Any, method: str, costs: RlCosts) -> str:
 def rl_job(asked: Any, costs: RlCosts, *, global_batch: int | None, seq_len: int | None) -> RlJob:
     """Read what a step does."""
     method, kl = method_of(str(asked.method), asked.no_kl)
-    lengths = lengths_of(asked, method, seq_len, costs.longest_over_mean)
-    prompts, group, updates = samples_of(asked, method, global_batch, costs.group)
+    lengths = lengths_of(asked, method, seq_len, costs.longest_over_mean, costs.max_response)
+    prompts, group, updates = samples_of(asked, method, global_batch, costs)
     engine = "colocated" if method == "dpo" else engine_of(asked, method, costs)
     if asked.lag is not None and engine != "async":
         raise GpuscaleError(f"--lag is for --engine async, not {engine}")
@@ -173,14 +181,18 @@ def degrees(n_gpus: int, case: Case) -> Iterator[tuple[int, int, int]]:
         (m.n_kv_heads for m in case.loaded.model.mixers.values() if hasattr(m, "n_kv_heads")),
         default=1,
     )
-    for split in (1, 2, 4, 8, 16, 32, 64, 128):
-        for tp in (8, 4, 2, 1):
-            pp = split // tp
-            fits = tp * pp == split and n_gpus % split == 0 and heads % tp == 0
-            if not fits or pp > case.loaded.model.n_layers:
-                continue
-            if not counts and pp > 1 and tp < 8 <= heads:
-                continue
-            for ep in ranks:
-                if n_gpus // pp % ep == 0 and all(n % ep == 0 for n in counts):
-                    yield tp, pp, ep
+    n_layers = case.loaded.model.n_layers
+    stages = {n for n in (*powers_of_two(128), *divisors(n_layers)) if n <= n_layers}
+    splits = sorted(product((8, 4, 2, 1), stages), key=lambda s: (s[0] * s[1], -s[0]))
+    for tp, pp in splits:
+        if n_gpus % (tp * pp) or heads % tp or tp * pp > MOST_SPLIT:
+            continue
+        if not counts and pp > 1 and tp < 8 <= heads:
+            continue
+        for ep in ranks:
+            if n_gpus // pp % ep == 0 and all(n % ep == 0 for n in counts):
+                yield tp, pp, ep
+
+
+MOST_SPLIT = 256
+"""GPUs that a model is split over at the most."""

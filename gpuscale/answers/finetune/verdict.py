@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.finetune.optimizers import IN_BACKWARD, optimizer
 from gpuscale.core.verdict import LENGTHS, Z80, Open, Verdict, between, probability, ways
 from gpuscale.core.words import gb
+from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.verdict import spread
 
 if TYPE_CHECKING:
@@ -55,11 +56,14 @@ def open_settings(case: Case) -> tuple[Open, ...]:
     priors: what a framework does by itself weighs more than what scripts around an engine do.
     """
     found = []
+    chosen = bool(finetune_parameters(case.software).sharded)  # by scripts, of what they run on
     for field, taken in _taken(case.job).items():
         habit, prior = case.habits.get(field), PRIORS[field]
+        shares = dict(habit.shares or {}) if habit and case.named else {}
+        if field in ("optimizer", "zero_stage") and not (shares or (chosen and not habit)):
+            continue  # what the framework has is all that it runs with
         if case.job.method.adapts:
             prior = PRIORS.get(f"adapters' {field}", prior)
-        shares = dict(habit.shares or {}) if habit and case.named else {}
         if taken not in shares:
             first = TAKEN if habit or not case.named else max(prior.values())
             other = next(v for v in (*prior, "full") if v != taken)

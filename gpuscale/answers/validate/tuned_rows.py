@@ -211,6 +211,7 @@ def rl_asked(row: Row) -> tuple[dict[str, Any], float]:
         if "on policy" not in row.get("phases", "").lower():
             lag = re.search(r"(\d+)-step off", row["phases"].lower())
             asked |= {"engine": "async", "lag": int(lag[1]) if lag else 1}
+        asked |= {"precision": meaning("precision", row.get("compute_precision", "").lower())}
     elif samples and step:
         nodes = int(figure("critic_nodes") or 0)
         asked |= {"prompts": int(samples), "response": figure("mean_response"), "engine": "hf"}

@@ -26,11 +26,13 @@ from gpuscale.core.rl.step import (
     sync_s,
 )
 from gpuscale.core.run.lengths import padded_mean
+from gpuscale.core.serving.load import most_sequences
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.bench import Bench
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.serving.records import Replica, ServingSite
+    from gpuscale.specs.model import ModelSpec
 
 FORWARD_FRAC = 1.0 / 3.0
 """Forward pass over forward and backward: 2 of 6 FLOP a weight and token."""
@@ -77,6 +79,10 @@ class Engine:
     replica: Replica
     site: ServingSite
     usable_bytes: float
+
+    def holds(self, model: ModelSpec) -> bool:
+        """Whether a replica has room for a sequence of a thousand tokens."""
+        return most_sequences(model, self.replica, self.site, 1000.0) >= 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,8 @@ def _rollout(
             token_s=costs.generate_layer_s * bench.model.n_layers,
             at_once=costs.generate_batch * engine.replica.n_gpus,
         )
-    ahead = rl.lag if rl.engine == "async" else 1  # the tail of a batch runs beside the next ones
+    # weights change under way: the next prompts join while the tail of a batch still runs
+    ahead = rl.lag + 1 if rl.engine == "async" else 1
     together = rollout(
         bench.model,
         engine.replica,
