@@ -169,8 +169,8 @@ class Asking:
         most = rl.rollout_gpus or case.job.layout.n_gpus
         heads = [m.n_heads for m in case.loaded.model.mixers.values() if hasattr(m, "n_heads")]
         legal = [tp for tp in REPLICAS if tp <= most and all(n % tp == 0 for n in heads)]
-        model = case.loaded.model
-        holds = [tp for tp in legal if self._engine(case, rl, tp).holds(model)]
+        model, tokens = case.loaded.model, rl.prompt_tokens + rl.response_tokens
+        holds = [tp for tp in legal if self._engine(case, rl, tp).holds(model, tokens)]
         near = [tp for tp in holds if tp <= case.bench.gpus_per_node]
         return tuple(near or holds[:1] or legal[-1:])
 

@@ -80,9 +80,9 @@ class Engine:
     site: ServingSite
     usable_bytes: float
 
-    def holds(self, model: ModelSpec) -> bool:
-        """Whether a replica has room for a sequence of a thousand tokens."""
-        return most_sequences(model, self.replica, self.site, 1000.0) >= 1.0
+    def holds(self, model: ModelSpec, tokens: float) -> bool:
+        """Whether a replica has room for a sequence of so many tokens."""
+        return most_sequences(model, self.replica, self.site, tokens) >= 1.0
 
 
 @dataclass(frozen=True, slots=True)
