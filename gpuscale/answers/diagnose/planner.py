@@ -149,7 +149,8 @@ OF_BATCH = ("step_time", "steps_per_s", "samples_per_s")
 
 
 def _training(case: Case, causes: Mapping[str, Cause]) -> Said:
-    from gpuscale.answers.plan.case import best_or_closest, estimate_of, solve
+    from gpuscale.answers.plan.case import best_or_closest, solve
+    from gpuscale.core.plan.estimate import estimate
     from gpuscale.io.jobs import step_interval
 
     model, cluster = case.model, case.cluster
@@ -165,7 +166,7 @@ def _training(case: Case, causes: Mapping[str, Cause]) -> Said:
     layout = best_or_closest(found, solve(found))
     if layout is None:
         return None, {}
-    base = estimate_of(found, layout)
+    base = estimate(found.problem, layout)
     values = _rates(base.step_s, found.batch_tokens, layout.global_batch_size, n)
     values |= {"mfu": base.step.mfu, "tflops_per_gpu": base.step.model_flop / base.step_s / n}
     if not (case.number("global_batch") and case.number("seq_len")):
@@ -190,7 +191,7 @@ def _training(case: Case, causes: Mapping[str, Cause]) -> Said:
             with suppress(*REFUSED):
                 other = _plan_case(case, change, layout)
                 if (changed := best_or_closest(other, solve(other))) is not None:
-                    steps.append(estimate_of(other, changed).step_s)
+                    steps.append(estimate(other.problem, changed).step_s)
         if len(steps) == 2 and steps[0] > 1.01 * steps[1]:
             factors[word] = steps[0] / steps[1]
     return replace(said, over_tuned=found.problem.software.maturity.factor), factors

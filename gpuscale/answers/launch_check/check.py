@@ -328,7 +328,7 @@ def _judged(
     found: Found, case: Case, request: Request, layout: Layout
 ) -> tuple[Estimate | None, tuple[str, ...]]:
     """Estimate of a layout, and the rules that it breaks; none where it breaks one."""
-    from gpuscale.answers.plan.case import estimate_of
+    from gpuscale.core.plan.estimate import estimate
     from gpuscale.core.rules import against
 
     broken = list(found.wrong)
@@ -339,8 +339,7 @@ def _judged(
         broken.append(f"{rule.message} ({rule.rule})")
     if not broken:
         try:
-            estimate = estimate_of(case, layout)
-            return _as_held(estimate, found), ()
+            return _as_held(estimate(case.problem, layout), found), ()
         except ValueError as error:
             broken.append(str(error))
     return None, tuple(broken)
@@ -364,13 +363,14 @@ HELD = {"gradients": "gradients", "optimizer": "states of the optimizer"}
 
 def _best(case: Case) -> Estimate | None:
     """Best layout of the same job on the same GPUs, where one fits."""
-    from gpuscale.answers.plan.case import estimate_of, solve
+    from gpuscale.answers.plan.case import solve
+    from gpuscale.core.plan.estimate import estimate
 
     try:
         result = solve(case, 1)
     except GpuscaleError:
         return None
-    return estimate_of(case, result.best.layout) if result.best else None
+    return estimate(case.problem, result.best.layout) if result.best else None
 
 
 def _why(case: Case, estimate: Estimate | None, best: Estimate | None) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.plan.case import Case, estimate_of, families_apart, prospect_of
+from gpuscale.answers.plan.case import Case, families_apart, prospect_of
 from gpuscale.answers.plan.maturities import by_maturity, taken
 from gpuscale.answers.plan.request import Request
 from gpuscale.answers.plan.text import unsaid
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import Alternative, PassedOver, PlanResult
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.records import made_of
@@ -55,7 +56,7 @@ def alternatives_of(
 
 
 def _alternative(case: Case, kind: str, layout: Layout, best: Estimate) -> Alternative:
-    other = estimate_of(case, layout)
+    other = estimate(case.problem, layout)
     slower = other.step_s / best.step_s - 1
     avoided = risks_of(case, layout, best.layout)
     if slower < 0.0 and avoided:

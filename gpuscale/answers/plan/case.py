@@ -11,7 +11,7 @@ from gpuscale.answers.lifetime import life_of
 from gpuscale.answers.money import bill_of, rate_of, stops_per_s
 from gpuscale.core.layout import PRECISIONS
 from gpuscale.core.model.params import count_params
-from gpuscale.core.plan.estimate import estimate, run_of
+from gpuscale.core.plan.estimate import run_of
 from gpuscale.core.plan.pins import pin_space, why_empty
 from gpuscale.core.rules import against_stage_layers, facts_of
 from gpuscale.core.run.checkpoint import checkpoint_parts
@@ -249,11 +249,6 @@ def families_apart(case: Case, result: SearchResult) -> tuple[dict[str, Layout],
     )
 
 
-def estimate_of(case: Case, layout: Layout) -> Estimate:
-    """Evaluate what the search found."""
-    return estimate(case.problem, layout)
-
-
 def best_or_closest(case: Case, result: SearchResult) -> Layout | None:
     """Best layout, or the one of least memory if none fits; None if interrupted before either."""
     if result.best is not None:
@@ -271,12 +266,10 @@ def given_price(request: Request, cluster: ClusterSpec) -> float | None:
     return None
 
 
-def price_of(case: Case, request: Request) -> tuple[float | None, str]:
-    """(USD per GPU-hour, where it is from)."""
+def price_of(case: Case, request: Request) -> float | None:
+    """Price of a GPU-hour; None where it is not known. [USD/h]."""
     rate = rate_of(case.cluster, given_price(request, case.cluster), request.asked.spot)
-    if rate is None:
-        return None, ""
-    return rate.usd_per_gpu_hour, rate.kind
+    return rate.usd_per_gpu_hour if rate else None
 
 
 @dataclass(frozen=True, slots=True)

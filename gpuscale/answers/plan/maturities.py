@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.plan.case import estimate_of
 from gpuscale.answers.plan.text import seconds
+from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import ByMaturity
 from gpuscale.core.quantity import format_si, format_time
 from gpuscale.core.run.time import SECONDS_PER_DAY
@@ -56,7 +56,7 @@ def _of(case: Case, request: Request, best: Estimate, run: Run | None, name: str
             calibration=case.loaded.calibration,
             settings=settings,
         )
-    step = estimate_of(replace(case, problem=problem), best.layout).step
+    step = estimate(problem, best.layout).step
     times = step.expected_s / best.step_s
     low, high = step_interval(step, problem, software.name, best.layout)
     return ByMaturity(

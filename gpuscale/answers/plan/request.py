@@ -18,6 +18,7 @@ from gpuscale.io.maturity import Degrees
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
     from gpuscale.core.settings import JobSettings
+    from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
 OBJECTIVES = ("step-time", "tokens-per-dollar", "memory-headroom", "fewest-gpus")
@@ -206,6 +207,15 @@ class Batch:
     asked_tokens: float
     sequences: int
     origin: str
+
+
+def sizes_of(request: Request, cluster: ClusterSpec) -> tuple[int, ...]:
+    """GPUs of a request, by default all of the cluster. [1]."""
+    if found := request.asked.gpus or ((cluster.n_gpus,) if cluster.n_gpus else ()):
+        return found
+    raise GpuscaleError(
+        "missing option `--gpus`", "for example `gpuscale plan llama3-70b --gpus 4096`"
+    )
 
 
 def seq_len_of(request: Request, model: ModelSpec) -> tuple[int, ...]:

@@ -10,7 +10,6 @@ from gpuscale.answers.plan.case import (
     WHOLE,
     Case,
     best_or_closest,
-    estimate_of,
     given_price,
     less_safe,
     load_case,
@@ -20,8 +19,9 @@ from gpuscale.answers.plan.case import (
     prospect_of,
     solve,
 )
-from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of, suited
+from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of, sizes_of, suited
 from gpuscale.answers.progress import Progress
+from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
 from gpuscale.core.plan.seek import Verdict, doubled_sizes, largest, smallest
@@ -78,7 +78,7 @@ def scan_plan(request: Request) -> Document:
     if chosen and request.size_wanted and not scan.interrupted:
         scan.rows[at] = _settled(scan, at)
     rows = with_pareto(with_efficiency(scan.rows))
-    return scan_document(scan, rows, rows[at] if chosen else None)
+    return scan_document(scan, rows, at if chosen else None)
 
 
 def _settled(scan: Scan, at: int) -> ScanRow:
@@ -89,7 +89,7 @@ def _settled(scan: Scan, at: int) -> ScanRow:
     scan.interrupted = result.interrupted
     if result.best is None:
         return row
-    found = _row(scan.request, case, estimate_of(case, result.best.layout), row.counts)
+    found = _row(scan.request, case, estimate(case.problem, result.best.layout), row.counts)
     return found if found.fits and found.meets else row
 
 
@@ -130,7 +130,7 @@ def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
     request = scan.request
     if not request.size_wanted or len(request.asked.gpus) > 1:
         scan.gaps, n_before = bool(request.size_wanted), len(scan.rows)
-        for n in request.asked.gpus or _all_of(loaded):
+        for n in sizes_of(request, loaded.cluster):
             if scan.interrupted:
                 return
             scaled = _scaled(batch, scan.request.asked.scaling, n, request.asked.gpus, seq_len)
@@ -165,12 +165,6 @@ def _verdict(request: Request, row: ScanRow | None) -> Verdict:
     return Verdict.MORE if slow else Verdict.FEWER
 
 
-def _all_of(loaded: Loaded) -> tuple[int, ...]:
-    if loaded.cluster.n_gpus is None:
-        raise GpuscaleError("missing option `--gpus`", "for example --gpus 512..16384")
-    return (loaded.cluster.n_gpus,)
-
-
 def _slowest_s(scan: Scan, case: Case, against: Sequence[ScanRow]) -> float:
     """Longest step with which a case can be the answer: it meets, and is not slower than one. [s].
 
@@ -184,7 +178,7 @@ def _slowest_s(scan: Scan, case: Case, against: Sequence[ScanRow]) -> float:
     limits = [c.max_step_s] if c.max_step_s is not None else []
     if c.deadline_s is not None and tokens:
         limits.append(c.deadline_s * case.batch_tokens / tokens)
-    price = price_of(case, request)[0]
+    price = price_of(case, request)
     if c.budget_usd is not None and tokens and price:
         limits.append(c.budget_usd / (n * price / 3600) * case.batch_tokens / tokens)
     if c.mfu_at_least is not None:
@@ -265,7 +259,7 @@ def _try(
     layout = best_or_closest(case, result)
     if layout is None:
         return None
-    row = _row(scan.request, case, estimate_of(case, layout), result.counts)
+    row = _row(scan.request, case, estimate(case.problem, layout), result.counts)
     if len(scan.request.asked.gpus) <= 1:  # sizes grow; those of a list are in any order
         row = _worth_it(scan, row, loaded.cluster.gpus_per_node)
     scan.rows.append(row)
@@ -297,7 +291,7 @@ def _worth_it(scan: Scan, row: ScanRow, node: int) -> ScanRow:
 def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:
     ahead = prospect_of(case, request, best)
     run = ahead.run if ahead else None
-    price = price_of(case, request)[0]
+    price = price_of(case, request)
     per_usd = None
     if price:
         per_usd = best.step.tokens_per_s * 3600 / (price * case.n_gpus)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.plan.answer import said_job
-from gpuscale.answers.plan.case import estimate_of
 from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import degrees, details, left_text, number, percent, seconds, short
+from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
@@ -154,18 +154,6 @@ def chosen_facts(chosen: ScanRow) -> Facts:
     return Facts(rows)
 
 
-def scan_terms(scan: Scan, chosen: ScanRow) -> tuple[Term, ...]:
-    """Explain the chosen case, evaluated as a plan of it alone would be."""
-    for case in scan.cases:
-        facts = case.problem.facts
-        if (case.cluster.name, case.n_gpus) == (chosen.cluster, chosen.n_gpus) and (
-            facts.seq_len,
-            facts.global_batch_size,
-        ) == (chosen.seq_len, chosen.global_batch_size):
-            return terms_of(case, scan.request, estimate_of(case, chosen.layout))
-    return ()
-
-
 def scan_inputs(scan: Scan) -> dict[str, Any]:
     """List what was computed with."""
     request = scan.request
@@ -209,8 +197,13 @@ SHOWN_CASES = 8
 """Cases of a scan that its summary lists."""
 
 
-def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> Document:
-    """Lay the answer out."""
+def scan_document(scan: Scan, rows: Sequence[ScanRow], at: int | None) -> Document:
+    """Lay the answer out; `at`: which row is chosen."""
+    chosen = None if at is None else rows[at]
+    terms: tuple[Term, ...] = ()
+    if at is not None:
+        case = scan.cases[at]
+        terms = terms_of(case, scan.request, estimate(case.problem, rows[at].layout))
     asked = [case.batch.asked_tokens for case in scan.cases]  # what is planned suits the size
     order = sorted(
         range(len(rows)), key=lambda i: (rows[i].cluster, rows[i].seq_len, asked[i], rows[i].n_gpus)
@@ -254,7 +247,7 @@ def scan_document(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -
         details,
         warnings=(*first.loaded.warnings, *left_out, *scan.skipped),
         answered_no=chosen is None,
-        terms=scan_terms(scan, chosen) if chosen else (),
+        terms=terms,
         csv_table=table,
         interrupted=scan.interrupted,
     )

@@ -20,29 +20,28 @@ from gpuscale.answers.plan.blocks import (
     sensitivity_table,
     step_table,
 )
-from gpuscale.answers.plan.case import (
-    Case,
-    best_or_closest,
-    estimate_of,
-    less_safe,
-    load_case,
-    make_case,
-    solve,
-)
+from gpuscale.answers.plan.case import Case, best_or_closest, less_safe, load_case, make_case, solve
 from gpuscale.answers.plan.idle import of_at_most
 from gpuscale.answers.plan.maturities import taken
-from gpuscale.answers.plan.request import Request, batches_of, read_request, seq_len_of, suited
+from gpuscale.answers.plan.request import (
+    Request,
+    batches_of,
+    read_request,
+    seq_len_of,
+    sizes_of,
+    suited,
+)
 from gpuscale.answers.plan.summary import plan_summary, verdict
 from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import counts_text, number
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import launched, saved_job
+from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.pareto import most_headroom, time_against_memory
 from gpuscale.core.plan.remedy import find_remedies
 from gpuscale.core.plan.sensitivity import sensitivity
 from gpuscale.core.search.results import FAMILY_CUTOFF
 from gpuscale.core.search.space import default_space
-from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
@@ -74,22 +73,11 @@ def training_plan(asked: Plan) -> Document:
     return single_plan(request)
 
 
-def only_size(case_gpus: tuple[int, ...], n_gpus: int | None) -> int:
-    """GPUs of the only case: as given, else all of the cluster."""
-    if case_gpus:
-        return case_gpus[0]
-    if n_gpus is not None:
-        return n_gpus
-    raise GpuscaleError(
-        "missing option `--gpus`", "for example `gpuscale plan llama3-70b --gpus 4096`"
-    )
-
-
 def single_plan(request: Request) -> Document:
     """One case in full."""
     asked = request.asked
     loaded = load_case(request, request.asked.clusters[0])
-    n_gpus = only_size(request.asked.gpus, loaded.cluster.n_gpus)
+    (n_gpus,) = sizes_of(request, loaded.cluster)
     (seq_len,) = seq_len_of(request, loaded.model)
     (batch,) = batches_of(request, loaded.model, seq_len)
     progress = Progress()
@@ -112,7 +100,7 @@ def single_plan(request: Request) -> Document:
     layout = _by_objective(case, request, result)
     if layout is None:
         raise KeyboardInterrupt
-    best = estimate_of(case, layout)
+    best = estimate(case.problem, layout)
     sections = _sections(case, request, best, result, progress)
     progress.clear()
     record = plan_result(case, request, best, result, n_next=asked.alternatives, **sections)
