@@ -29,7 +29,6 @@ for _name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "GPUSCALE_FORMAT", 
 
 LONGEST = (
     "test_try_page",
-    "test_own_copy",
     "test_search_exact",
     "test_html_in_browser",
     "test_docs",

@@ -62,10 +62,15 @@ def dead_links(site: Path) -> Iterator[str]:
 
 def build(out: Path) -> None:
     """Write the site into a folder."""
-    import try_page
-
     documents = [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-d", str(out)]
     subprocess.run(documents, cwd=ROOT, check=True, stdout=sys.stderr)
+    finish(out)
+
+
+def finish(out: Path) -> None:
+    """Add the planner to the documentation in a folder, and hold its links."""
+    import try_page
+
     try_page.build(out / "try")
     (out / ".nojekyll").touch()
     (out / "404.html").unlink()  # its links hold at the root of a server alone

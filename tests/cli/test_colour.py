@@ -1,55 +1,23 @@
 """Colours: on a terminal, in a pipe that wants them, and nowhere else; never alone in meaning."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
+from running import forked
 
 from gpuscale.render.palette import MEANINGS
 
-pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-COMMAND = [sys.executable, "-m", "gpuscale"]
 TUNE = ["memory", "llama3-8b", "--gpu", "rtx-4090", "--method", "qlora"]
-SETTINGS = ("NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "COLORTERM", "COLORFGBG")
-
-
-def environment(**more):
-    kept = {k: v for k, v in os.environ.items() if k not in SETTINGS}
-    return kept | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"} | more
 
 
 def on_a_terminal(args, **more):
-    """What a command writes to a pty."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, *args],
-        stdin=subprocess.DEVNULL,
-        stdout=follower,
-        stderr=follower,
-        env=environment(**more),
-    )
-    os.close(follower)
-    text = b""
-    while True:
-        try:
-            part = os.read(leader, 65536)
-        except OSError:  # Linux: the other side is closed
-            break
-        if not part:
-            break
-        text += part
-    process.wait(60)
-    os.close(leader)
-    return text.decode()
+    """What a command writes to a terminal."""
+    return forked(*args, columns=100, **more).stdout
 
 
 def in_a_pipe(args, **more):
-    return subprocess.run(
-        [*COMMAND, *args], env=environment(**more), capture_output=True, text=True
-    )
+    return forked(*args, **more)
 
 
 def test_a_terminal_gets_the_colours_of_the_parts():

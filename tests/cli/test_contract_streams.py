@@ -1,51 +1,32 @@
 """Exit code, stdout and stderr together, in pipes, terminals and poor encodings."""
 
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
+from running import forked
 
 DEMO = [sys.executable, str(Path(__file__).with_name("contract_demo.py"))]
 
 
+def program():
+    """Import the demo where it ends with the process: it adds a command."""
+    from contract_demo import application
+
+    application.main()
+
+
 def run(*args, **env):
-    return subprocess.run(
-        [*DEMO, *args],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=30,
-        env=os.environ | env,
-        stdin=subprocess.DEVNULL,
-    )
+    return forked(*args, program=program, **env)
 
 
 def in_terminal(columns, *args, **env):
     """Output of the program on a terminal `columns` wide, and its exit code."""
-    pid, fd = pty.fork()
-    if pid == 0:
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 25, columns, 0, 0))
-        os.execvpe(DEMO[0], [*DEMO, *args], os.environ | {"TERM": "xterm-256color"} | env)
-    chunks = []
-    while True:
-        try:
-            chunk = os.read(fd, 65536)
-        except OSError:
-            break
-        if not chunk:
-            break
-        chunks.append(chunk)
-    _, status = os.waitpid(pid, 0)
-    os.close(fd)
-    return b"".join(chunks).decode().replace("\r\n", "\n"), os.waitstatus_to_exitcode(status)
+    done = forked(*args, program=program, columns=columns, **env)
+    return done.stdout, done.returncode
 
 
 def strip(text):

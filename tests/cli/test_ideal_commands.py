@@ -3,12 +3,10 @@
 import csv
 import io
 import json
-import os
 import shlex
-import subprocess
-import sys
 
 import pytest
+from running import forked
 
 from gpuscale.cli.app import run
 
@@ -301,12 +299,8 @@ def test_bad_input_is_one_clear_error(line, words, capsys):
     ],
 )
 def test_a_pipe_is_never_wrapped_and_columns_do_not_matter(line):
-    def lines(columns):
-        env = {**os.environ, "COLUMNS": str(columns)}
-        command = [sys.executable, "-m", "gpuscale", *shlex.split(line)]
-        return subprocess.run(command, capture_output=True, text=True, env=env).stdout
-
-    assert lines(60) == lines(200) != ""
+    narrow, wide = (forked(*line.split(), COLUMNS=columns).stdout for columns in ("60", "200"))
+    assert narrow == wide != ""
 
 
 def test_every_json_number_is_finite(capsys):

@@ -5,6 +5,7 @@ import json
 import pytest
 from running import invoke
 
+from gpuscale.answers.answer import ask
 from gpuscale.api import memory, plan, serve
 from gpuscale.render.document import Document, Point, Table, Text
 from gpuscale.render.layers import LABEL_WIDTH, layer, lines_of, summary_of
@@ -35,8 +36,22 @@ def by_default(monkeypatch):
     monkeypatch.delenv("GPUSCALE_SHOW", raising=False)
 
 
+@pytest.fixture
+def asked_once(monkeypatch):
+    """Answer a question once: it is shown in many ways."""
+    known = {}
+
+    def ask_once(question, require=()):
+        at = repr(vars(question))
+        if at not in known:
+            known[at] = ask(question, require)
+        return known[at]
+
+    monkeypatch.setattr("gpuscale.cli.options.ask", ask_once)
+
+
 @pytest.mark.parametrize("name", JOBS)
-def test_the_default_is_a_summary_of_a_screen(by_default, name):
+def test_the_default_is_a_summary_of_a_screen(by_default, asked_once, name):
     done = invoke(*JOBS[name])
     lines = done.stdout.splitlines()
     assert done.returncode in (0, 1) and 4 <= len(lines) <= 18

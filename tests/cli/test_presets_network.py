@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from running import forked
 
 from gpuscale.cli.app import run
 from gpuscale.cli.completion import completer
@@ -136,14 +137,8 @@ def test_completion():
 )
 def test_completion_of_a_shell(line, want):
     """As bash asks for it; parameters of one name are completed alike in every command."""
-    env = os.environ | {
-        "_GPUSCALE_COMPLETE": "complete_bash",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(line.split()) - 1),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuscale"], env=env, capture_output=True, text=True, check=False
-    )
+    at = str(len(line.split()) - 1)
+    done = forked(_GPUSCALE_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=at)
     assert want in done.stdout.split(), done.stderr
 
 

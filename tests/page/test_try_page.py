@@ -1,4 +1,4 @@
-"""The planner in a real browser: the same numbers as here, no error, nothing from elsewhere.
+"""Scores, documentation, and the planner in a real browser: one build, nothing from elsewhere.
 
 Needs Chromium, npm and a package index; where one is missing the tests say which and are skipped.
 """
@@ -11,6 +11,7 @@ import http.server
 import importlib.util
 import json
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -20,12 +21,14 @@ from pathlib import Path
 
 import pytest
 
+from gpuscale import api
 from gpuscale.answers.page import asked_json
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "render"))
 from browser import at_width, axe_core, chromium, page, violations
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "tools"
 JOBS = [
     ("memory", {"model": "llama3-8b", "gpu": "rtx-3090", "gpus": "2", "method": "qlora"}),
     ("memory", {"model": "llama3-8b", "gpu": "rtx-4090", "method": "lora", "seq_len": "2048"}),
@@ -80,16 +83,37 @@ ASK = """new Promise((done, failed) => {
 })"""
 
 
+@pytest.fixture(scope="module")
+def scores():
+    """Score the package's own copy, once for the documentation and for what is said of it."""
+    return api.validate()
+
+
+@pytest.fixture(scope="module")
+def documents(scores, tmp_path_factory):
+    """Folder of the documentation; empty without the extra `docs`."""
+    folder = tmp_path_factory.mktemp("site")
+    if importlib.util.find_spec("material") is not None:
+        from mkdocs.commands.build import build
+        from mkdocs.config import load_config
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(ROOT)
+            patch.setattr(api, "validate", lambda: scores)
+            build(load_config("mkdocs.yml", site_dir=str(folder)))  # strict: a warning ends it
+    return folder
+
+
 def built(folder):
-    """Build the site, or the page alone without the extra `docs`; or skip with the reason."""
+    """Add the page to the documentation; or skip with the reason."""
     if chromium() is None or shutil.which("npm") is None:
         pytest.skip("no Chromium or no npm here: the page was not tried in a browser")
     if made := os.environ.get("GPUSCALE_SITE"):  # built before, to be quick at work
         return shutil.copytree(made, folder, dirs_exist_ok=True)
     try:
-        whole = importlib.util.find_spec("mkdocs") is not None
+        whole = (folder / "index.html").exists()
         tool = runpy.run_path(str(TOOLS / ("site.py" if whole else "try_page.py")))
-        tool["build"](folder if whole else folder / "try")
+        tool["finish" if whole else "build"](folder if whole else folder / "try")
     except (subprocess.CalledProcessError, OSError) as error:
         pytest.skip(f"the page cannot be built here: {error}")
     return folder
@@ -116,8 +140,8 @@ def served(folder):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    folder = built(tmp_path_factory.mktemp("site"))
+def site(documents):
+    folder = built(documents)
     with served(folder) as (address, _), page() as tab:
         yield tab, address, folder
 
@@ -382,3 +406,61 @@ def test_without_a_network_it_still_answers(site, tmp_path):
     (tmp_path / "offline.png").write_bytes(picture)
     assert picture.startswith(b"\x89PNG") and len(picture) > 20_000
     assert tab.messages == []
+
+
+@pytest.fixture(scope="module")
+def sections(scores):
+    return {section["name"]: section for section in scores.to_dict()["result"]["sections"]}
+
+
+def test_page_of_the_own_copy(scores):
+    page = str(scores)
+    for text in (
+        "MAPE",
+        "p90",
+        "bias",
+        "korthikanti22-table5",
+        "layout choice",
+        "rank corr.",
+        "predicted/measured",
+        "collectives",
+        "gemm",
+    ):
+        assert text in page
+
+
+def test_served_rows_that_are_not_predicted_are_named(sections):
+    assert set(sections["inference"]["unpredicted"]) <= {
+        "no lengths, and the data set is unknown",
+        "a decode pool, and its batch is not printed",
+        "no percentile of this kind of load",
+        "unknown model 'moonshotai/Kimi-Linear-48B-A3B-Instruct': `kimi` is known, "
+        "`-linear-48b-a3b` is not",
+        "unknown model 'stepfun-ai/Step-3.5-Flash': architecture unknown",
+    }
+
+
+def test_development_error_of_served_rows(sections):
+    limits = {"tpot_ms": 0.14, "throughput_tok_s": 0.15, "ttft_ms": 0.40}
+    found = {s["name"]: s["median_frac"] for s in sections["inference"]["by_class"]["quantity"]}
+    for quantity, median in limits.items():
+        assert found[quantity] < median, quantity
+
+
+def test_page_of_the_documentation_has_the_scores_that_the_command_prints(scores, sections):
+    tool = runpy.run_path(str(ROOT / "tools" / "reference.py"))
+    text = tool["validation_page"](scores)
+    for section in sections.values():
+        score = section["total"]
+        row = f"| {score['name']} | {score['n_scored']} | {100 * score['mape_frac']:.1f} % |"
+        assert row in text
+
+
+def test_the_documentation_loads_nothing_from_elsewhere(documents):
+    if not (documents / "index.html").exists():
+        pytest.skip("the documentation was not built here: no extra docs")
+    pages = [file for file in documents.rglob("*.html") if "try" not in file.parts]
+    assert len(pages) > 30
+    for file in pages:
+        for tag in re.findall(r"<(?:script|link|img)[^>]*>", file.read_text("utf-8")):
+            assert not re.search(r'(?:src|href)="(?:https?:)?//', tag), f"{file.name}: {tag}"
