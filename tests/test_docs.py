@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import get_args
+from xml.etree import ElementTree
 
 import pytest
 from running import shown as shown_by
@@ -52,6 +53,21 @@ def test_python_of_the_pages_runs():
     test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     assert len(test.examples) > 8
     assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_every_page_of_the_physics_has_a_picture_and_typeset_formulas():
+    formula = runpy.run_path(str(ROOT / "tools" / "formula.py"))
+    for page in sorted((DOCS / "physics").glob("*.md")):
+        text = page.read_text("utf-8")
+        shown = re.search(r"!\[\w[^]]{20,}\]\(([^)]+)\)", text)
+        assert shown and (page.parent / shown[1]).is_file(), page.name
+        assert "<math" in formula["typeset"](text) and "```formula" not in formula["typeset"](text)
+    typeset = formula["mathml"]("t_i = 2 (n - 1) / n + sqrt(a ^ 2)")
+    ElementTree.fromstring(typeset)
+    assert "<msub><mi>t</mi><mtext>i</mtext></msub>" in typeset and "<mfrac>" in typeset
+    assert "<msqrt><msup>" in typeset
+    with pytest.raises(ValueError, match="not a formula"):
+        formula["mathml"]("a ? b")
 
 
 def test_commands_named_in_the_text_exist():

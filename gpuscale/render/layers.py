@@ -81,7 +81,10 @@ def lines_of(block: Summary, width: int = 0) -> list[tuple[str, str, str, str]]:
             value = p.value if not i and line.startswith(p.value) else "" if i else line
             found.append(("" if i else p.key, value, line[len(value) :], p.tone))
     if block.more:
-        found += [("", "", "", ""), ("details", "", block.more, "")]
+        found.append(("", "", "", ""))
+        names = _cut(block.more.replace(",", ", "), width - LABEL_WIDTH if width else 0)
+        for i, line in enumerate(names):
+            found.append(("" if i else "details", "", line.replace(", ", ","), ""))
     return found
 
 

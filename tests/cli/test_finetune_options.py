@@ -1,6 +1,7 @@
 """Every option given with `--method` changes the answer or is refused with a reason."""
 
 import pytest
+from running import invoke
 
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.memory import Memory
@@ -139,3 +140,13 @@ def test_options_without_effect_are_refused(capsys, args, words):
     code = run(["memory", "qwen3-0.6b", *args])
     found = capsys.readouterr()
     assert (code, found.out) == (2, "") and words in found.err
+
+
+def test_a_framework_moves_to_the_host_what_it_can():
+    job = ["llama3-70b", "--method", "qlora", "--gpu", "rtx-4090", "--gpus", "1"]
+    refused = invoke("memory", *job, "--software", "unsloth", "--offload", "parameters")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "unsloth keeps them on the GPU" in refused.stderr
+    assert invoke("plan", *job, "--software", "unsloth").returncode == 1
+    moved = invoke("plan", *job, "--software", "hf-deepspeed")
+    assert moved.returncode == 0 and "offload" in moved.stdout

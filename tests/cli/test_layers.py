@@ -1,6 +1,8 @@
 """Layers of answers: a summary by default, details by name; one shape of answer."""
 
 import json
+import runpy
+from pathlib import Path
 
 import pytest
 from running import invoke
@@ -10,24 +12,13 @@ from gpuscale.api import memory, plan, serve
 from gpuscale.render.document import Document, Point, Table, Text
 from gpuscale.render.layers import LABEL_WIDTH, layer, lines_of, summary_of
 
-JOBS = {
-    "plan": ["plan", "llama3-8b", "--gpus", "64", "--gpu", "h100"],
-    "closest": ["plan", "llama3-70b", "--gpus", "8"],
-    "scan": ["plan", "llama3-8b", "--gpus", "8..16"],
-    "tuned": ["plan", "llama3-8b", "--method", "lora", "--gpu", "h100"],
-    "rl": ["plan", "llama3-8b", "--method", "grpo", "--gpu", "h100", "--gpus", "8"],
-    "memory": ["memory", "llama3-70b", "--tp", "8", "--pp", "4"],
-    "lora": ["memory", "llama3-8b", "--method", "qlora", "--gpu", "rtx-4090"],
-    "serve": ["serve", "llama3-8b", "--gpu", "h100", "--rate", "2/s"],
-    "checkpoint": ["checkpoint", "llama3-8b", "--time", "5d"],
-    "check": ["launch-check", "docs/examples/train.sh"],
-    "timeline": ["timeline", "llama3-8b", "--gpus", "16", "--pp", "2", "--global-batch", "64"],
-    "network": ["network", "h100-superpod"],
-    "board": ["roofline", "llama3-70b", "--gpus", "512"],
-    "chip": ["roofline", "chip", "h100"],
-    "model": ["model", "deepseek-v3"],
-    "collective": ["collective", "all-reduce", "h100", "1GB", "--gpus", "64"],
-    "validate": ["validate", "--runs", "docs/examples/my_runs.csv"],
+ROOT = Path(__file__).resolve().parents[2]
+SCREENS = runpy.run_path(str(ROOT / "tools" / "screens.py"))
+JOBS = SCREENS["JOBS"] | {
+    "scan": "plan llama3-8b --gpus 8..16",
+    "rl": "plan llama3-8b --method grpo --gpu h100 --gpus 8",
+    "chip": "roofline chip h100",
+    "validate": "validate --runs docs/examples/my_runs.csv",
 }
 
 
@@ -48,20 +39,27 @@ def asked_once(monkeypatch):
         return known[at]
 
     monkeypatch.setattr("gpuscale.cli.options.ask", ask_once)
+    return known
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_the_default_is_a_summary_of_a_screen(by_default, asked_once, name):
-    done = invoke(*JOBS[name])
+    job = JOBS[name].split()
+    done = invoke(*job)
+    if name in SCREENS["JOBS"]:
+        (document,) = asked_once.values()
+        kept = (SCREENS["KEPT"] / f"{name}.txt").read_text("utf-8")
+        assert SCREENS["screens"](document) == kept, "renew with `python tools/screens.py --update`"
+        assert max(map(len, kept.split("\n\n== 100")[0].splitlines())) <= 80
     lines = done.stdout.splitlines()
     assert done.returncode in (0, 1) and 4 <= len(lines) <= 18
     assert lines[-1].startswith("details     --show ") and lines[-1].endswith(" or all")
     names = lines[-1].split("--show ")[1].removesuffix(" or all").split(",")
-    whole = invoke(*JOBS[name], "--show", "all").stdout
+    whole = invoke(*job, "--show", "all").stdout
     for one in names:
-        part = invoke(*JOBS[name], "--show", one).stdout.strip()
+        part = invoke(*job, "--show", one).stdout.strip()
         assert part and part in whole
-    made = json.loads(invoke(*JOBS[name], "--json").stdout)
+    made = json.loads(invoke(*job, "--json").stdout)
     assert made["schema"] == 2 and made["summary"][0]["value"] == lines[0]
     assert [p["key"] for p in made["summary"][1:]] == [
         key for line in lines[2:-2] if (key := line[:LABEL_WIDTH].strip())
@@ -70,7 +68,7 @@ def test_the_default_is_a_summary_of_a_screen(by_default, asked_once, name):
 
 def test_a_detail_that_is_not_there_is_told_before_anything_is_written(by_default, tmp_path):
     file = tmp_path / "a.json"
-    done = invoke(*JOBS["memory"], "--show", "limts", "-o", str(file))
+    done = invoke(*JOBS["memory"].split(), "--show", "limts", "-o", str(file))
     assert done.returncode == 2 and done.stdout == "" and not file.exists()
     assert "it has summary, memory, figures" in done.stderr
 
@@ -78,7 +76,7 @@ def test_a_detail_that_is_not_there_is_told_before_anything_is_written(by_defaul
 @pytest.mark.parametrize("name", ["plan", "closest", "tuned", "rl", "memory", "lora"])
 def test_one_quantity_has_one_name(name):
     most = ("--require", "peak_bytes<=500GB", "--require", "capacity_bytes>=1GB")
-    done = invoke(*JOBS[name], "--json", *most)
+    done = invoke(*JOBS[name].split(), "--json", *most)
     result = json.loads(done.stdout)["result"]
     assert {"fits", "layout", "peak_bytes", "capacity_bytes"} <= set(result)
     assert result["memory_interval_factor_80"] >= 1.0 and result["layout"]["dp"] >= 1

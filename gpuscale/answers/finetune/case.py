@@ -217,6 +217,11 @@ def make_case(
     software: SoftwareSpec = loaded.specs["software"]
     habits = finetune_parameters(software)
     model = loaded.model
+    if never := [part for part in wanted.moved if part not in habits.offloads]:
+        raise GpuscaleError(
+            f"--offload {', '.join(never)}: {software.name} keeps them on the GPU",
+            f"it moves {', '.join(habits.offloads)}; --software hf-deepspeed moves all of them",
+        )
     if habits.offload_all and "parameters" in wanted.moved:
         wanted = replace(wanted, offload=tuple(dict.fromkeys((*wanted.moved, *OFFLOADED_ALL))))
     in_rl = wanted.seq_len if method else None  # of prompt and response

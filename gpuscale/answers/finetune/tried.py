@@ -70,7 +70,8 @@ def best_on(asked: Plan, case: Case) -> Trial | None:
     if pinned or (own and (not asked.gpus or not _cramped(asked, own))):
         return own  # where the number of GPUs is free, more of them come before the host
     for bench in benches:
-        ways = (fastest(bench, job, _space(asked, job, (3,), moved)) for moved in FALLBACKS)
+        known = [moved for moved in FALLBACKS if bench.moves(job.on_host(moved))]
+        ways = (fastest(bench, job, _space(asked, job, (3,), moved)) for moved in known)
         if got := [t for t in ways if t and not _host_is_short(asked, case, t)]:
             best = max(got, key=lambda t: t.step.tokens_per_s)
             gain = best.step.tokens_per_s / own.step.tokens_per_s if own else WORTH_MOVING

@@ -68,6 +68,10 @@ class Bench:
         """Peak memory of a job."""
         return finetune_memory(self.model, self.facts, job, self.site(job)[2])
 
+    def moves(self, job: Job) -> bool:
+        """Whether the framework can keep on the host what the job has there."""
+        return job.offload <= frozenset(self.site(job)[2].offloads)
+
     def fits(self, job: Job) -> bool:
         """Whether a job fits the GPU, by the end of its memory interval that is asked for."""
         width = self.site(job)[2].interval_factor_80 ** self.end

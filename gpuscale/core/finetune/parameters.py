@@ -80,6 +80,7 @@ class FinetuneParameters:
     compiled: bool = False
     zero_stage: ZeroStage = 0
     offload_inputs: bool = False  # checkpointing keeps the layers' inputs on the host
+    offloads: tuple[str, ...] = ("optimizer", "activations", "parameters", "gradients")
     offload_all: bool = False  # offloaded parameters take gradients and states along (torch FSDP)
     optimizer: str = "adamw"
     seq_len: Annotated[int, Within(0, 2**30)] = 0  # 0: none

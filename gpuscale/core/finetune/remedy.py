@@ -87,7 +87,7 @@ def _tried(bench: Bench, at: Trial, name: str) -> tuple[Remedy, Trial] | None:
     if name in SHARDS and not at.job.method.shardable:
         return None
     made = _changed(at.job, name)
-    if made == at.job or not bench.legal(made.layout):
+    if made == at.job or not bench.legal(made.layout) or not bench.moves(made):
         return None
     tried = bench.trial(made)
     remedy = Remedy(
