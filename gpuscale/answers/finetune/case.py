@@ -217,11 +217,6 @@ def make_case(
     software: SoftwareSpec = loaded.specs["software"]
     habits = finetune_parameters(software)
     model = loaded.model
-    if never := [part for part in wanted.moved if part not in habits.offloads]:
-        raise GpuscaleError(
-            f"--offload {', '.join(never)}: {software.name} keeps them on the GPU",
-            f"it moves {', '.join(habits.offloads)}; --software hf-deepspeed moves all of them",
-        )
     if habits.offload_all and "parameters" in wanted.moved:
         wanted = replace(wanted, offload=tuple(dict.fromkeys((*wanted.moved, *OFFLOADED_ALL))))
     in_rl = wanted.seq_len if method else None  # of prompt and response
@@ -232,7 +227,7 @@ def make_case(
         optimizer=optimizer_of(asked, habits, "fused_optimizer" in taken),
         layout=layout_of(asked, wanted, model, software, seq_len, family),
         loss=asked.loss or habits.loss,
-        offload=frozenset(offload_of(wanted, habits)),
+        offload=frozenset(offload_of(wanted, habits, software.name)),
         attention=asked.attention or _attention_of(software, taken),
         compiled=asked.compiled or habits.compiled,
         eval_batch=asked.eval_batch or 0,

@@ -170,8 +170,16 @@ def offloads_of(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
-def offload_of(wanted: Wanted, habits: FinetuneParameters) -> tuple[str, ...]:
-    """Read what goes to the host: as asked, else what the software's own checkpointing moves."""
+def offload_of(wanted: Wanted, habits: FinetuneParameters, software: str) -> tuple[str, ...]:
+    """Read what goes to the host: as asked, else what the software's own checkpointing moves.
+
+    Raises GpuscaleError for what the software keeps on the GPU.
+    """
+    if never := [part for part in wanted.moved if part not in habits.offloads]:
+        raise GpuscaleError(
+            f"--offload {', '.join(never)}: {software} keeps them on the GPU",
+            f"it moves {', '.join(habits.offloads)}; --software hf-deepspeed moves all of them",
+        )
     if wanted.offload is not None:
         return wanted.offload
     own = habits.offload_inputs and wanted.recompute is None
