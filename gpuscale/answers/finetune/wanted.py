@@ -245,7 +245,7 @@ def layout_of(
         zero = min(zero, 2) if asked.base in GPTQ else zero
     together = wanted.sequence_parallel
     together = software.sequence_parallel if together is None else together
-    offload = offload_of(wanted, habits)
+    offload = offload_of(wanted, habits, software.name)
     kinds = capabilities_of(judge).cp_kinds or (CP_KIND, DEFAULT_CONTEXT)
     kinds = tuple(sorted(kinds, key=lambda kind: kind != CP_KIND))
     layout = Layout(
