@@ -111,7 +111,6 @@ def plan_result(
     job = said_job(used_job(case, request), request)
     unfit, slow = ({}, ()) if result.interrupted else families_apart(case, result)
     ahead = prospect_of(case, request, best)
-    times = by_maturity(case, request, best, ahead.run if ahead else None)
     return made_of(
         PlanResult,
         best,
@@ -123,8 +122,7 @@ def plan_result(
         step_high_s=high_s,
         passed_over=passed_over(case, result, best),
         maturity=case.problem.software.maturity.name,
-        tuned=times.get("tuned"),
-        as_it_comes=times.get("as_it_comes"),
+        **by_maturity(case, request, best, ahead.run if ahead else None),
         model_flop_per_s_per_gpu=step.model_flop / step.expected_s / lay.n_gpus,
         batch_tokens=case.batch_tokens,
         asked_batch_tokens=case.batch.asked_tokens,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.lifetime import outlook_rows, save_row
 from gpuscale.answers.memory.common import part_bars
 from gpuscale.answers.money import bill_rows
+from gpuscale.answers.plan.maturities import others_of
 from gpuscale.answers.plan.text import (
     degrees,
     details,
@@ -38,9 +39,7 @@ PEAK_NOTE = "of the 16-bit peak"
 def maturity_rows(r: PlanResult) -> list[tuple[str, str, str]]:
     """Say the step of the layout for the maturities beside that of the job."""
     found = []
-    for m in (r.tuned, r.as_it_comes):
-        if m is None or m.maturity == r.maturity:
-            continue
+    for m in others_of(r):
         note = f"{seconds(m.step_low_s)} to {seconds(m.step_high_s)}"
         note += f"; {', '.join(m.settings)}" if m.settings else ""
         found.append((f"step, {WORDS[m.maturity]}", seconds(m.step_s), note))

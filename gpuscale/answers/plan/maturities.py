@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 def by_maturity(
     case: Case, request: Request, best: Estimate, run: Run | None
-) -> dict[str, ByMaturity]:
-    """Time the layout tuned and as it comes; nothing where it does not fit or a site measured."""
-    if not best.fits or case.problem.hardware.site_factor != 1.0:
-        return {}
+) -> dict[str, ByMaturity | None]:
+    """Time the layout tuned and as it comes; None where it does not fit or a site measured."""
+    said = best.fits and case.problem.hardware.site_factor == 1.0
     return {
-        key: _of(case, request, best, run, name)
+        key: _of(case, request, best, run, name) if said else None
         for key, name in (("tuned", "tuned"), ("as_it_comes", "as-it-comes"))
     }
 
@@ -82,7 +81,11 @@ def step_text(r: PlanResult) -> str:
     if r.tuned is None and r.maturity != "measured":
         return seconds(r.step_s)
     own = f"{seconds(r.step_s)} ({low} to {high}) {WORDS[r.maturity]}"
-    return "; ".join([*(f"{seconds(m.step_s)} {_if(m)}" for m in _others(r)), own])
+    others = [
+        f"{seconds(m.step_s)} {'if ' * (m.maturity == 'tuned')}{WORDS[m.maturity]}"
+        for m in others_of(r)
+    ]
+    return "; ".join([*others, own])
 
 
 def run_of(m: ByMaturity) -> str:
@@ -92,12 +95,9 @@ def run_of(m: ByMaturity) -> str:
     return f", {span(m.days)}" + (f" and {format_si(m.usd, 'usd')}" if m.usd is not None else "")
 
 
-def _others(r: PlanResult) -> list[ByMaturity]:
+def others_of(r: PlanResult) -> list[ByMaturity]:
+    """List the maturities beside that of the job."""
     return [m for m in (r.tuned, r.as_it_comes) if m is not None and m.maturity != r.maturity]
-
-
-def _if(m: ByMaturity) -> str:
-    return f"if {WORDS[m.maturity]}" if m.maturity == "tuned" else WORDS[m.maturity]
 
 
 def span(days: float) -> str:

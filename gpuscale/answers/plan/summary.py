@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.plan.blocks import days
-from gpuscale.answers.plan.maturities import run_of, step_text
+from gpuscale.answers.plan.maturities import others_of, run_of, step_text
 from gpuscale.answers.plan.text import (
     degrees,
     details,
@@ -79,10 +79,9 @@ def _time_points(r: PlanResult) -> list[Point]:
     if not r.fits:
         return []
     found = [Point("step", seconds(r.step_s), _step_note(r))]
-    for m in (r.tuned, r.as_it_comes):
-        if m is not None and m.maturity != r.maturity:
-            note = f"(80 %: {seconds(m.step_low_s)} to {seconds(m.step_high_s)}){run_of(m)}"
-            found.append(Point(WORDS[m.maturity], seconds(m.step_s), note))
+    for m in others_of(r):
+        note = f"(80 %: {seconds(m.step_low_s)} to {seconds(m.step_high_s)}){run_of(m)}"
+        found.append(Point(WORDS[m.maturity], seconds(m.step_s), note))
     if r.run is not None and r.outlook is not None:
         o = r.outlook
         low_s, high_s = o.low_s * r.step_low_s / r.step_s, o.high_s * r.step_high_s / r.step_s

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan.idle import Idle
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
-    from gpuscale.core.plan.records import ParetoPoint, PlanResult, Remedy
+    from gpuscale.core.plan.records import PlanResult
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.results import SearchResult
     from gpuscale.core.timeline.records import Timeline
@@ -112,34 +112,21 @@ def _sections(
 ) -> dict[str, Any]:
     """Sections that look further; an interruption leaves out what is not done."""
     found: dict[str, Any] = {}
+    problem, done = case.problem, result.interrupted
     if best.fits:
-        found["sensitivity"] = tuple(sensitivity(case.problem, best.layout))
+        found["sensitivity"] = tuple(sensitivity(problem, best.layout))
     try:
-        found["remedies"] = () if result.interrupted else _remedies(case, request, best)
-        found["pareto"] = _pareto(request.asked, case, result, progress)
+        if not best.fits and not done:
+            domain = problem.hardware.scaleup_domain_gpus
+            free = default_space(problem.facts, domain, case.precision)
+            free = replace(free, precision=case.space.precision)
+            found["remedies"] = find_remedies(problem, free, request.pin_texts, best)
+        if request.asked.pareto and result.fastest is not None and not done:
+            front = time_against_memory(problem, case.space, result.fastest, progress)
+            found["pareto"] = front
     except KeyboardInterrupt:
         result.interrupted = True
     return found
-
-
-def _remedies(case: Case, request: Request, best: Estimate) -> tuple[Remedy, ...]:
-    """Look for what makes it fit, if it does not."""
-    if best.fits:
-        return ()
-    space = default_space(
-        case.problem.facts, case.problem.hardware.scaleup_domain_gpus, case.precision
-    )
-    space = replace(space, precision=case.space.precision)
-    return find_remedies(case.problem, space, request.pin_texts, best)
-
-
-def _pareto(
-    asked: Plan, case: Case, result: SearchResult, progress: Progress
-) -> tuple[ParetoPoint, ...]:
-    """Time against memory, where it is asked for."""
-    if not asked.pareto or result.fastest is None or result.interrupted:
-        return ()
-    return time_against_memory(case.problem, case.space, result.fastest, progress)
 
 
 def _by_objective(case: Case, request: Request, result: SearchResult) -> Layout | None:
