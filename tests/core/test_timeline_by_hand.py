@@ -15,7 +15,7 @@ from gpuscale.core.timeline.build import (
     _memory,
     _parts,
     _replayed,
-    _summary,
+    _summaries,
     _times,
     _transfer,
 )
@@ -289,7 +289,8 @@ def test_what_a_device_does():
         Event("dp", 0, "dp", 0.0, 256.0),
         Event("forward", 1, "compute", 0.0, 512.0),
     ]
-    found = _summary(0, events, 7.0)
+    found, other = _summaries(events, [7.0, None])
+    assert (other.forward_s, other.bubble_s, other.peak_bytes) == (512.0, 0.0, None)
     assert (found.forward_s, found.recompute_s, found.backward_s, found.weights_s) == (1, 2, 4, 8)
     assert (found.bubble_s, found.skipped_s, found.other_s) == (16, 32, 192)
     assert found.peak_bytes == 7.0

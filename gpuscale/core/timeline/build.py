@@ -50,8 +50,9 @@ class Times(NamedTuple):
 
     def gather_of(self, kind: str) -> float:
         """Exposed exchange before a pass of a kind. [s]."""
-        share = {"F": self.forward_frac, "B": 1.0 - self.forward_frac}
-        return self.gather_s * share.get(kind, 0.0)
+        if kind == "W" or not self.gather_s:
+            return 0.0
+        return self.gather_s * (self.forward_frac if kind == "F" else 1.0 - self.forward_frac)
 
     def of(self, kind: str, split: bool) -> float:
         """Time of a pass; `split`: the weights' gradients have passes of their own. [s]."""
@@ -163,9 +164,7 @@ def timeline(
         scale=found.scale,
         events=events,
         memory=curves,
-        devices=tuple(
-            _summary(d, events, curves[d].peak_bytes if curves else None) for d in range(pp)
-        ),
+        devices=_summaries(events, [c.peak_bytes for c in curves] or [None] * pp),
     )
 
 
@@ -341,10 +340,14 @@ def _memory(
     return MemoryCurve(device, tuple(at), tuple(values))
 
 
-def _summary(device: int, events: Sequence[Event], peak_bytes: float | None) -> DeviceTime:
+def _summaries(events: Sequence[Event], peaks: Sequence[float | None]) -> tuple[DeviceTime, ...]:
+    """Sum up what each device does; `peaks`: memory of each."""
     own = ("forward", "recompute", "backward", "weights", "bubble", "skipped")
-    sums = dict.fromkeys((*own, "other"), 0.0)
+    sums = [dict.fromkeys((*own, "other"), 0.0) for _ in peaks]
     for e in events:
-        if e.device == device and e.track == "compute":
-            sums[e.kind if e.kind in own else "other"] += e.duration_s
-    return DeviceTime(device, **{f"{kind}_s": s for kind, s in sums.items()}, peak_bytes=peak_bytes)
+        if e.track == "compute":
+            sums[e.device][e.kind if e.kind in own else "other"] += e.duration_s
+    return tuple(
+        DeviceTime(device, **{f"{kind}_s": s for kind, s in each.items()}, peak_bytes=peak)
+        for device, (each, peak) in enumerate(zip(sums, peaks, strict=True))
+    )
