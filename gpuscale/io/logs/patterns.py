@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from math import isfinite
 from typing import Any
 
+from gpuscale.core.diagnosis.facts import COUNTS, UNITS
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_files
 from gpuscale.io.toml import read_toml
@@ -53,6 +55,41 @@ class Find:
         """Compiled at its first use: most programs do not occur in a log."""
         return re.compile(_expanded(self.regex)).search
 
+    def made(self, text: str) -> tuple[float | str, str, str, str] | None:
+        """(value, unit as printed, text as printed, SI unit) of what a line says; None if nothing."""
+        hit = self.search(text)
+        if hit is None:
+            return None
+        unit = self.unit
+        if unit.startswith("="):
+            return unit[1:], "", unit[1:], ""
+        groups = [g for g in hit.groups()]
+        first = next((g for g in groups if g is not None), None)
+        if first is None:
+            return None
+        if unit == "text":
+            return first.strip()[:160], "", first[:160], ""
+        try:
+            value = float(first.replace(",", "").replace("_", ""))
+        except ValueError:
+            return None
+        if (
+            not isfinite(value)
+            or value < 0
+            and unit in ("%", "tokens/s", "ms", "s", "TFLOP/s", "&")
+        ):
+            return None  # -100 % stands for what was not computed
+        if "#K" in self.regex and len(groups) > 1 and groups[1]:
+            value *= COUNTS[groups[1]]
+        if unit == "&":
+            unit = groups[1] if len(groups) > 1 and groups[1] else ""
+            if unit in COUNTS:
+                return value * COUNTS[unit], "", f"{first} {unit}", ""
+            if unit not in UNITS:
+                return None
+        si, factor = UNITS[unit]
+        return value * factor, unit, f"{first} {unit}".strip(), si
+
 
 @dataclass
 class Line:
@@ -74,20 +111,13 @@ class Line:
 
 @dataclass
 class Table:
-    """Rows below a header."""
+    """Rows that tell themselves."""
 
     program: str
     name: str
     has: tuple[str, ...]
-    row: str
-    columns: tuple[tuple[str, str, str], ...]  # name, unit, column it is read from
-    title: str = ""  # what the header says of all rows
-    always: bool = False  # a row tells itself, without the header
-
-    @cached_property
-    def expressions(self) -> tuple[Any, Any]:
-        """Expressions of a row and of the title, None where there is none."""
-        return re.compile(self.row), _compiled(self.title)
+    row: re.Pattern[str]
+    columns: tuple[tuple[str, str, str], ...]  # name, unit ("": a text), group of the row
 
 
 @dataclass
@@ -140,8 +170,8 @@ def _add(all_: Patterns, name: str, table: dict[str, Any]) -> None:
         all_.lines.append(Line(name, **line))
     for entry in table.get("table", ()):
         columns = tuple(_column(c) for c in entry["columns"])
-        made = entry | {"has": _strings(entry["has"]), "columns": columns}
-        all_.tables.append(Table(name, **made))
+        row = re.compile(entry["row"])
+        all_.tables.append(Table(name, entry["name"], _strings(entry["has"]), row, columns))
     for entry in table.get("arguments", ()):
         all_.arguments.append((entry["has"], re.compile(entry["find"]).search))
 

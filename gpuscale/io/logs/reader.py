@@ -15,10 +15,9 @@ from typing import IO
 from gpuscale.core.diagnosis.facts import UNITS, Fact, Log, Track
 from gpuscale.core.diagnosis.series import Series
 from gpuscale.io.logs.grid import Grid
-from gpuscale.io.logs.pairs import of_key, pairs_of, unit_of, with_spans
+from gpuscale.io.logs.pairs import pairs_of, value_of, with_spans
 from gpuscale.io.logs.patterns import Line, Patterns, Table, load_patterns
 from gpuscale.io.logs.screen import Screen
-from gpuscale.io.logs.values import cells, made_of
 
 CHUNK = 1 << 20
 LONGEST = 4_000
@@ -42,7 +41,6 @@ _PAIR = re.compile(
 _TIMED = re.compile(
     rb"\d ?m(?:in\w*)? ?\d+(?:\.\d+)? ?s|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d"
 )
-_HEADING = re.compile(r"\W*([A-Za-z][\w -]{2,40}?)\s?\(([\w/]{1,12})\)\s*:?\s*")
 _STEP = re.compile(
     r"\b(?:global_?)?(?:step|iter(?:ation)?|batch)\W{1,4}(\d{1,12})\b", re.IGNORECASE
 )
@@ -123,7 +121,6 @@ class _Reader:
         self.seen: set[str] = set()  # facts of the line
         self.told: set[str] = set()  # numbers of the line that a table knows
         self.grid = Grid(patterns.same)
-        self.under = ("", "")  # name and unit of the heading that lines stand below
         kinds: list[Line | Table] = [*patterns.lines, *patterns.tables]
         kinds.sort(key=lambda kind: kind.program in LAST)
         self.index: dict[bytes, list[tuple[int, bytes, Line | Table]]] = {}
@@ -134,28 +131,21 @@ class _Reader:
         self.starts = [s.encode() for s in patterns.starts]
         self.sections = {h.encode(): end for h, end in patterns.sections.items()}
         self.section = ""  # what names end with below a heading
-        self.open: list[tuple[Table, dict[str, str], list[int]]] = []
         self.last_step: dict[tuple[int | None, str], float] = {}
         self.run, self.pending, self.measured = 0, False, False
 
     def take(self, whole: bytes) -> None:
         """Read whole lines; of a large log only those that may say something."""
-        first, k = self.log.lines + 1, 0
+        first = self.log.lines + 1
         worth = self._worth(whole)
-        if worth is not None and not worth and not self.open:
-            self.log.lines += whole.count(b"\n") + 1
-            return
-        lines = whole.split(b"\n")
-        for k in range(len(lines)) if worth is None else worth:
-            if first + k <= self.read:
-                continue  # read below a header
-            self._one(lines[k], first + k)
-            while self.open and k + 1 < len(lines):  # rows below a header
-                k += 1
-                if not self._row(lines[k], first + k):
-                    self._one(lines[k], first + k, rows=False)
-                self.read = max(self.read, first + k)
-        self.log.lines = first + len(lines) - 1
+        if worth is None:
+            for k, line in enumerate(whole.split(b"\n")):
+                self._one(line, first + k)
+        elif worth:
+            lines = whole.split(b"\n")
+            for k in worth:
+                self._one(lines[k], first + k)
+        self.log.lines += whole.count(b"\n") + 1
 
     def _worth(self, whole: bytes) -> list[int] | None:
         """Lines that may say something; None for all."""
@@ -178,20 +168,16 @@ class _Reader:
             self.dense = DENSE
         return found
 
-    def _one(self, raw: bytes, number: int, rows: bool = True) -> None:
+    def _one(self, raw: bytes, number: int) -> None:
         """Read a line."""
-        if number <= self.read:
-            return
         self.read = number
-        if self.open and rows and self._row(raw, number):
-            return
         shape = raw[:LONGEST].translate(None, _SIGNS)
         found = self.shapes[shape] if shape in self.shapes else self._shape(shape, raw)
         if found is None:
             if (heading := raw.strip()) in self.sections:
                 self.section = self.sections[heading]
             elif self.log.bytes_ < LARGE and self.paired < MOST_PAIRED:
-                self._heading(raw[:LONGEST].decode("utf-8", "replace"))
+                self._cells(raw[:LONGEST].decode("utf-8", "replace"))
             return
         found.count += 1
         count = found.count
@@ -233,7 +219,7 @@ class _Reader:
         for kind in shape.kinds:
             self.rank = rank
             if isinstance(kind, Table):
-                if self._header(kind, text):
+                if self._row(kind, text):
                     return
             elif not kind.context or shape.remark:
                 self._facts(kind, text, shape)
@@ -241,28 +227,25 @@ class _Reader:
         if self.log.bytes_ >= LARGE or self.paired >= MOST_PAIRED:
             return
         more = shape.pairs and (shape.count <= LEARNT or not self.told)
-        if (self.told or not self._heading(text)) and more:
+        if (self.told or not self._cells(text)) and more:
             self._pairs(text)
 
-    def _heading(self, text: str) -> bool:
-        """Whether a line is of a table of no known program; else what stands below it is known."""
-        cells = self.grid.take(text)
-        if cells:
-            row = {n: self._fact(n, v, si=UNITS[u][0], printed=f"{p} {u}".strip(), program="other")
-                   for n, v, u, p in cells}  # fmt: skip
-            self._keep("other", row)
-        elif cells is None and (hit := _HEADING.fullmatch(text)):
-            self.under = (of_key(hit[1])[0], unit_of(hit[2]))
-        elif cells is None and not text[:1].isspace():
-            self.under = ("", "")
-        return cells is not None
+    def _cells(self, text: str) -> bool:
+        """Whether a line is of a table of no known program."""
+        found = self.grid.take(text)
+        if found:
+            units = {name: f"{printed} {unit}".strip() for name, _, unit, printed in found}
+            self._keep(
+                "other", {n: self._fact(n, v, UNITS[u][0], units[n]) for n, v, u, _ in found}
+            )
+        return found is not None
 
     def _pairs(self, text: str) -> None:
         """Read what the line says by keys and no table knows."""
         self.paired += 1
         hit = _STEP.search(text[:400])
         step = float(hit[1]) if hit else None
-        for known, value, unit, printed in pairs_of(text, self.patterns.same, self.under):
+        for known, value, unit, printed in pairs_of(text, self.patterns.same, self.grid.under):
             si = UNITS[unit][0]
             name = f"{known}_2" if known in self.seen else known
             if name not in self.seen and printed not in self.told and (value >= 0 or not si):
@@ -278,8 +261,9 @@ class _Reader:
         for k, find in enumerate(kind.find):
             if shape.count > LEARNT and k not in live:
                 continue
-            if made := made_of(find, text):
-                self.told.add(made[2].partition(" ")[0])
+            if made := find.made(text):
+                if not isinstance(made[0], str):
+                    self.told.add(made[2].partition(" ")[0])
                 found.append((find.name, made))
                 live.add(k)
         if not found:
@@ -302,7 +286,9 @@ class _Reader:
             else:
                 self._number(name, value, unit=unit, si=si, step=step, kind=kind)
 
-    def _fact(self, name: str, value: float | str, si: str, printed: str, program: str) -> Fact:
+    def _fact(
+        self, name: str, value: float | str, si: str, printed: str, program: str = "other"
+    ) -> Fact:
         return Fact(
             name,
             value=value,
@@ -351,48 +337,20 @@ class _Reader:
         track.series.add(step, value, self.read)
         track.last_line = self.read
 
-    def _header(self, table: Table, text: str) -> bool:
-        """Open a table; whether the line is a row that tells itself."""
-        row, titled = table.expressions
-        if table.always and (hit := row.match(text)):
-            self._put(table, hit.groupdict(), {})
-            return True
-        title = titled.search(text) if titled is not None else None
-        said = title.groupdict() if title else {}
-        held = next((o for o in self.open if o[0].name == table.name), None)
-        if held:
-            held[1].update(said)
-            held[2][0] = 0
-        elif not table.always:
-            self.open.append((table, said, [0]))
-        return False
-
-    def _row(self, raw: bytes, number: int) -> bool:
-        """Whether a line is a row of a table that is open."""
-        text = raw[:LONGEST].decode("utf-8", "replace")
-        self.rank = None
-        for held in list(self.open):
-            table, said, quiet = held
-            if hit := table.expressions[0].match(text):
-                self.read = number
-                self._put(table, hit.groupdict(), said)
-                quiet[0] = 0
-                return True
-            quiet[0] += 1
-            if quiet[0] > 6:
-                self.open.remove(held)
-        return False
-
-    def _put(self, table: Table, groups: dict[str, str], said: dict[str, str]) -> None:
-        row: dict[str, Fact] = {}
+    def _row(self, table: Table, text: str) -> bool:
+        """Whether a line is a row of a table of a known program."""
+        hit = table.row.match(text)
+        if hit is None:
+            return False
+        row = {}
         for name, unit, source in table.columns:
-            for key, (value, si, printed) in cells(name, unit, said, groups.get(source)):
-                row[key] = self._fact(key, value, si=si, printed=printed, program=table.program)
-        for key, word in said.items():
-            if word and key not in row and key != "unit":
-                row[key] = self._fact(key, word, si="", printed=word, program=table.program)
+            if text := hit[source]:
+                si, factor = UNITS[unit]
+                value = text if unit == "" else value_of(text) * factor
+                row[name] = self._fact(name, value, si, f"{text} {unit}".strip(), table.program)
         self.log.programs[table.program] = self.log.programs.get(table.program, 0) + 1
         self._keep(table.name, row)
+        return True
 
     def _keep(self, table: str, row: dict[str, Fact]) -> None:
         rows = self.log.tables.setdefault(table, [])
