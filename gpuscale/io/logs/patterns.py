@@ -56,7 +56,7 @@ class Find:
         return re.compile(_expanded(self.regex)).search
 
     def made(self, text: str) -> tuple[float | str, str, str, str] | None:
-        """(value, unit as printed, text as printed, SI unit) of what a line says; None if nothing."""
+        """(value, unit as printed, text as printed, SI unit) of what a line says, if anything."""
         hit = self.search(text)
         if hit is None:
             return None
