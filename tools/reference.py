@@ -280,13 +280,32 @@ def glossary_page() -> str:
 
 def causes_page() -> str:
     """Write the catalogue of `gpuscale diagnose`: sign, size, test and remedy of every cause."""
+    from gpuscale.core.diagnosis.causes import Sign, shown
     from gpuscale.io.causes import load_causes
 
+    def said(sign: Sign) -> str:
+        first, (low, dots, high) = sign.condition[0], sign.condition.partition("..")
+        if first in "<>":
+            number = shown(sign.feature, float(sign.condition[1:]))
+            return sign.words.format(f"{'more' if first == '>' else 'less'} than {number}")
+        if dots and low and "*" not in sign.condition:
+            ends = (shown(sign.feature, float(e)) for e in (low, high))
+            return sign.words.format(" to ".join(ends))
+        plain = re.fullmatch(r"(?!yes|used)\w[\w |-]+", sign.condition)
+        return sign.words.format(sign.condition.replace("|", " or ") if plain else "it")
+
     causes = load_causes()
+    rows = [
+        f"| [{c.word}](#{c.word}) | {c.title} | "
+        + (f"{c.size[0]:g} to {c.size[1]:g}" if c.verdict == "fault" else c.verdict)
+        + f" | {c.test} |"
+        for c in causes
+    ]
     parts = [
         "# Causes",
         f"The {len(causes)} causes of `gpuscale diagnose`: what a run that looks wrong can be. A "
         "size is a factor on time (of memory causes on memory), 80 % of cases within.",
+        "\n".join(["| cause | what it is | size | the test |", "|---|---|---|---|", *rows]),
     ]
     group = ""
     for c in causes:
@@ -294,8 +313,8 @@ def causes_page() -> str:
             group = c.group
             parts.append(f"## {group.capitalize()}")
         signs = sorted((s for s in c.signs if s.words.strip("{} ")), key=lambda s: -s.ratio)
-        for_ = "; ".join(s.words.format("so much") for s in signs if s.ratio > 2) or "none printed"
-        against = "; ".join(s.words.format("so much") for s in signs if s.ratio < 0.5)
+        for_ = "; ".join(said(s) for s in signs if s.ratio > 2) or "none printed"
+        against = "; ".join(said(s) for s in signs if s.ratio < 0.5)
         lines = [f"**{c.title[0].upper()}{c.title[1:]}.**", f"**Signs.** {for_}."]
         lines += [f"**Against it.** {against}."] if against else []
         if c.verdict == "fault":
