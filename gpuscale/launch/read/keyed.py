@@ -5,31 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.layout import layout_chunks
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found, Values
-from gpuscale.launch.read.megatron import read
+from gpuscale.launch.read.found import UNSET, Found, Values
+from gpuscale.launch.read.megatron import put_core, read
 from gpuscale.launch.read.megatron_model import model_of
-from gpuscale.launch.read.megatron_settings import put_settings
-from gpuscale.launch.read.nested import nest
+from gpuscale.launch.read.nested import Nested, nest
 from gpuscale.launch.read.tables import as_flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-BRIDGE = {
-    **{key: name for name, key in MEGATRON_KEYS.items()},
-    "micro_batch_size": "micro_batch_size",
-    "global_batch_size": "global_batch_size",
-    "max_seq_length": "seq_len",
-    "seq_length": "seq_len",
-    "encoder_seq_length": "seq_len",
-    "sequence_length": "seq_len",
-    "num_nodes": "n_nodes",
-    "devices": "gpus_per_node",
-    "num_distributed_optimizer_instances": "dp_replicate",
-    "gpus_per_node": "gpus_per_node",
-}
 
 
 def flat(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -54,37 +38,12 @@ def read_bridge(table: dict[str, Any]) -> Found:
     for key, value in flat(table):
         if key not in leaves or "${" not in str(value):  # another key's value by its path
             leaves[key] = value
-    put_numbers(leaves, BRIDGE, found)
-    found.vpp = found.vpp or 1
-    found.sequence_parallel = leaves.get("sequence_parallel") is True
-    found.zero_stage = 1 if leaves.get("use_distributed_optimizer") is not False else 0
+    leaves |= lists(table)
+    put_core(Nested(found, {key.replace("_", "-"): v for key, v in leaves.items()}), flags=False)
     model = table.get("model")
     optim = model.get("optim") if isinstance(model, dict) else None
     if isinstance(optim, dict) and optim.get("name"):  # of NeMo 1
         found.zero_stage = int(str(optim["name"]).startswith(("distributed", "mcore_distributed")))
-    granularity = leaves.get("recompute_granularity") or leaves.get(
-        "activations_checkpoint_granularity"
-    )
-    found.recompute = "none" if granularity in (None, "", "null", "None") else str(granularity)
-    if found.recompute == "full" and leaves.get("recompute_method") == "block":
-        found.recompute_layers = whole(leaves.get("recompute_num_layers"))
-    precision = str(leaves.get("precision", leaves.get("mixed_precision", "bf16")))
-    found.precision = "fp16" if precision.startswith(("16", "fp16")) else "bf16"
-    if leaves.get("fp8") not in (None, False, "null") or "fp8" in precision:
-        found.precision = "mxfp8" if "mx" in precision + str(leaves.get("fp8_recipe")) else "fp8"
-    for key, value in lists(table).items():
-        leaves[key] = value
-    if layout := leaves.get("pipeline_model_parallel_layout"):
-        _layout(layout, found)
-    if leaves.get("use_megatron_fsdp") is True:
-        strategy = str(leaves.get("data_parallel_sharding_strategy", "optim_grads_params"))
-        found.zero_stage = {"no_shard": 0, "optim": 1, "optim_grads": 2}.get(strategy, 3)
-    if "tp_comm_overlap" in leaves:
-        found.overlap_tp = leaves["tp_comm_overlap"] is True
-    if "overlap_grad_reduce" in leaves:
-        found.overlap_dp = leaves["overlap_grad_reduce"] is True
-    found.offload_optimizer = leaves.get("optimizer_cpu_offload") is True
-    put_settings(leaves, found)
     _peft(leaves, found)
     said = ("recipe", "model_name", "model_train_name", "restore_from_path")
     name = next((leaves[key] for key in said if leaves.get(key)), None)
@@ -251,21 +210,6 @@ def lists(table: Any, depth: int = 0) -> dict[str, list[Any]]:
             found[str(key).rsplit(".", 1)[-1]] = value
         found |= lists(value, depth + 1)
     return found
-
-
-def _layout(layout: Any, found: Found) -> None:
-    """Layers of each chunk: a string as for the flag, or lists of the words of each chunk."""
-    if isinstance(layout, list):
-        chunks = [list(one).count("decoder") if isinstance(one, list) else 0 for one in layout]
-    else:
-        try:
-            chunks = layout_chunks(str(layout))
-        except ValueError as error:
-            found.wrong.append(f"pipeline_model_parallel_layout: {error}")
-            return
-    found.stage_layers = tuple(chunks)
-    if found.pp > 1 and len(chunks) % found.pp == 0:
-        found.vpp = len(chunks) // found.pp
 
 
 def put_numbers(table: dict[str, Any], fields: dict[str, str], found: Found) -> None:

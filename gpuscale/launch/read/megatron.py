@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from itertools import takewhile
+from typing import Any
 
-from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.layout import layout_chunks
+from gpuscale.core.settings import MODULES
+from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import Heard, says_how
+from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET, Found, Values
 from gpuscale.launch.read.megatron_model import model_of
-from gpuscale.launch.read.megatron_settings import put_settings
+from gpuscale.launch.read.nested import Nested
 
-CP_KIND = {k.said_as["megatron"]: k.name for k in CONTEXT_KINDS.values() if "megatron" in k.said_as}
-CP_KIND["a2a+p2p"] = "ulysses"
 _WORDS = launch_table("words")["megatron"]
 OLD = tuple(_WORDS["old"])
 
@@ -26,19 +27,6 @@ OTHER_PROGRAM = (
     r"|(^|/)tasks/|ptq|trtllm|quantiz|generat|infer|merge_|retriev|(^|/)chat"
 )
 OTHER_OPTIONS = tuple(_WORDS["other_options"])
-
-DEGREES = {
-    "tp": "--tensor-model-parallel-size",
-    "pp": "--pipeline-model-parallel-size",
-    "cp": "--context-parallel-size",
-}
-BATCH = {
-    "micro_batch_size": "--micro-batch-size",
-    "global_batch_size": "--global-batch-size",
-    "seq_len": "--seq-length",
-    "ep": "--expert-model-parallel-size",
-    "etp": "--expert-tensor-parallel-size",
-}
 
 
 def is_megatron(words: list[str]) -> bool:
@@ -75,36 +63,55 @@ def read(words: list[str], name: str) -> Found:
     found.software = "megatron-deepspeed" if deepspeed else found.software
     given = Heard(_flags(words[start + 1 :], found, known.arity))
     values = Values(found, given)
-    for field, flag in (DEGREES | BATCH).items():
-        number = values.whole(flag, field)
-        if number is not None and (number > 0 or not found.beyond):
-            setattr(found, field, number)
+    told = {k[2:]: " ".join(v) if v else True for k, v in dict(given).items()}
+    at = Nested(found, told)
+    put_core(at, flags=True)
     if "--moe-expert-model-parallelism" in values:  # of MegaBlocks: experts over the replicas
         found.places["ep"] = "as DP"
-    _pipeline(values)
-    _precision(values)
-    _sharding(values)
-    _recompute(values)
     if deepspeed:
-        _deepspeed(values)
-    found.sequence_parallel = "--sequence-parallel" in values
-    if kind := values.text("--cp-comm-type"):
-        found.cp_kind = CP_KIND.get(kind)
-    found.offload_optimizer = "--optimizer-cpu-offload" in values
-    if not deepspeed:
-        found.overlap_tp = "--tp-comm-overlap" in values
-        found.overlap_dp = "--overlap-grad-reduce" in values
+        _deepspeed(at)
     if "--no-cuda" in values:
         found.other_machine = "processors without a GPU"
-    named = Heard({k[2:].replace("-", "_"): v or True for k, v in dict(given).items()})
-    put_settings(named, found)
     found.model = None if found.beyond else model_of(values, name, script)
     found.model_name = name if found.model else None
-    heard = {option[2:].replace("-", "_") for option in given.asked} | named.asked
-    for key, said in dict(named).items():
-        if key not in heard and says_how(key, " ".join(said) if said is not True else said):
-            found.asked[key] = str(said)[:40]
+    heard = {option[2:] for option in given.asked} | at.heard
+    for key, said in told.items():
+        if key not in heard and says_how(key.replace("-", "_"), said):
+            found.asked[key.replace("-", "_")] = str(given[f"--{key}"] or True)[:40]
     return found
+
+
+def put_core(at: Nested, flags: bool) -> None:
+    """Put what Megatron-Core is told on the record.
+
+    `at`: its options by their names with hyphens. `flags`: one that is not there is off; keys of a
+    configuration leave it as a recipe has it.
+    """
+    found = at.found
+    put(dialect("megatron"), at)
+    found.sequence_parallel = at.true("sequence-parallel")
+    for field, key in (("overlap_tp", "tp-comm-overlap"), ("overlap_dp", "overlap-grad-reduce")):
+        if flags or at.get(key) is not None:
+            setattr(found, field, at.true(key))
+    _precision(at, "fp32" if flags else "bf16")
+    _sharding(at, flags)
+    _recompute(at, flags)
+    _pipeline(at)
+    settings = found.settings
+    if flags and at.get("num-experts") is not None:  # arguments.py: allgather, never flex
+        settings.setdefault("dispatcher", "alltoall")
+    if at.true("moe-permute-fusion"):
+        settings["moe_kernels"] = "2025"
+    if at.text("cpu-offloading").lower() == "false":
+        settings.pop("offload_layers", None)
+    if "fp8" in settings.get("moments", "") and at.get("exp-avg-dtype") is None:
+        settings["moments"] = "bf16"
+    names = at.get("recompute-modules") or ()
+    names = names.split() if isinstance(names, str) else [str(name) for name in names]
+    found.not_understood += [f"--recompute-modules {n}" for n in names if n not in MODULES]
+    known = tuple(n for n in names if n in MODULES)
+    if known and found.recompute == "selective":
+        settings["recompute_modules"] = known
 
 
 def _flags(words: list[str], found: Found, arity: dict[str, str]) -> dict[str, list[str]]:
@@ -138,49 +145,54 @@ def _flags(words: list[str], found: Found, arity: dict[str, str]) -> dict[str, l
     return given
 
 
-def _pipeline(values: Values) -> None:
-    found = values.found
-    per_stage = values.whole("--num-layers-per-virtual-pipeline-stage")
-    found.vpp = values.whole("--num-virtual-stages-per-pipeline-rank", "vpp") or 1
-    layers = values.whole("--num-layers")
+def _pipeline(at: Nested) -> None:
+    found = at.found
+    per_stage = at.number("num-layers-per-virtual-pipeline-stage")
+    layers = at.number("num-layers")
     if per_stage and layers and found.pp:
-        padded = "--allow-padding-num-layers" in values  # of the zero-bubble fork
+        padded = at.true("allow-padding-num-layers")  # of the zero-bubble fork
         if layers % (found.pp * per_stage) and not padded:
             found.wrong.append(
                 f"{layers} layers do not divide into {found.pp} stages of chunks of {per_stage}"
             )
         else:
             found.vpp = -(-layers // found.pp // per_stage)
-    first = values.whole("--decoder-first-pipeline-num-layers")
-    last = values.whole("--decoder-last-pipeline-num-layers")
-    if layers and found.pp > 1 and (first is not None or last is not None):
-        found.stage_layers = _ends(found, layers, first, last)
-    elif layers and found.pp > 1 and not any(name in values for name in UNEVEN):
+    first, last = (at.text(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
+    if layers and found.pp > 1 and (first.isdigit() or last.isdigit()):
+        ends = [int(end) if end.isdigit() else None for end in (first, last)]
+        found.stage_layers = _ends(found, layers, *ends)
+    elif layers and found.pp > 1 and not any(at.get(name[2:]) is not None for name in UNEVEN):
         chunks = found.pp * (found.vpp if per_stage is None else 1)
-        if layers % chunks and found.software == "megatron-core":
+        if layers % chunks and found.kind == "megatron" and found.software == "megatron-core":
             found.wrong.append(
                 f"{layers} layers do not divide into {chunks} stages, and no split is said: "
                 "--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers or "
                 "--pipeline-model-parallel-layout"
             )
-    listed = values.text("--num-layer-list") or ""  # of MindSpeed
+    listed = at.text("num-layer-list")  # of MindSpeed
     if re.fullmatch(r"\d+(,\d+)+", listed):
         found.stage_layers = tuple(map(int, listed.split(",")))
-    if layout := values.text("--pipeline-model-parallel-layout", "stage_layers"):
-        _layout_string(found, layout, layers)
+    if layout := at.get("pipeline-model-parallel-layout"):
+        _put_layout(found, layout, layers)
     found.schedule = "interleaved" if found.vpp > 1 else "1f1b"
 
 
 UNEVEN = tuple(_WORDS["uneven"])
 
 
-def _layout_string(found: Found, layout: str, layers: int | None) -> None:
-    """Layers of each chunk of a layout string, which says the virtual stages too."""
-    try:
-        chunks = layout_chunks(layout)
-    except ValueError as error:
-        found.wrong.append(f"--pipeline-model-parallel-layout: {error}")
+def _put_layout(found: Found, layout: Any, layers: int | None) -> None:
+    """Put the layers of each chunk: of a layout string, or of lists of the words of each chunk."""
+    if isinstance(layout, list):
+        chunks = [list(one).count("decoder") if isinstance(one, list) else 0 for one in layout]
+    elif UNSET in layout:
+        found.unread["stage_layers"] = layout.replace(UNSET, "")
         return
+    else:
+        try:
+            chunks = layout_chunks(layout)
+        except ValueError as error:
+            found.wrong.append(f"--pipeline-model-parallel-layout: {error}")
+            return
     found.stage_layers = tuple(chunks)
     if found.pp and len(chunks) % found.pp == 0:
         found.vpp = len(chunks) // found.pp
@@ -199,65 +211,63 @@ def _ends(found: Found, layers: int, first: int | None, last: int | None) -> tup
     return (*([first] if first is not None else []), *each, *([last] if last is not None else []))
 
 
-def _precision(values: Values) -> None:
-    found = values.found
-    found.precision = "fp16" if "--fp16" in values else "bf16" if "--bf16" in values else "fp32"
-    if "--fp8-format" in values:
-        recipe = values.text("--fp8-recipe") or "delayed"
-        found.precision = "mxfp8" if recipe == "mxfp8" else "fp8"
-    if "--fp4-format" in values:
+def _precision(at: Nested, usual: str) -> None:
+    """Format of the products: by flags, or by the name of a record of Bridge or NeMo."""
+    found, word = at.found, at.text("precision", "mixed-precision")
+    half = at.true("fp16") or word.startswith(("16", "fp16"))
+    found.precision = "fp16" if half else "bf16" if at.true("bf16") else usual
+    narrow = at.true("fp8-format") or at.true("fp8") or "fp8" in word
+    if narrow:
+        mx = "mx" in word + at.text("fp8-recipe")
+        found.precision = "mxfp8" if mx else "fp8"
+    if at.true("fp4-format"):
         found.precision = "nvfp4"
-    if found.precision in ("fp8", "mxfp8", "nvfp4"):
-        kept = "--fp8-param-gather" in values or "--fp4-param-gather" in values
-        found.settings["fp8_param_gather"] = "on" if kept else "off"
-    if "--fp8-format" in values and "--fp4-format" in values:
-        found.wrong.append("--fp8-format and --fp4-format exclude each other")
+        if narrow:
+            found.wrong.append("--fp8-format and --fp4-format exclude each other")
+    if usual == "fp32" and found.precision in ("fp8", "mxfp8", "nvfp4"):
+        found.settings.setdefault("fp8_param_gather", "off")
 
 
-def _sharding(values: Values) -> None:
-    found = values.found
-    found.zero_stage = 1 if "--use-distributed-optimizer" in values else 0
-    if "--use-megatron-fsdp" in values or "--use-custom-fsdp" in values:
-        strategy = values.text("--data-parallel-sharding-strategy") or "optim_grads_params"
-        stages = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-        found.zero_stage = stages.get(strategy, 3)
-    if "--use-torch-fsdp2" in values:
+STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+
+
+def _sharding(at: Nested, flags: bool) -> None:
+    found = at.found
+    found.zero_stage = int(at.true("use-distributed-optimizer", default=not flags))
+    if at.true("use-megatron-fsdp", "use-custom-fsdp"):
+        found.zero_stage = STAGES.get(at.text("data-parallel-sharding-strategy"), 3)
+    if at.true("use-torch-fsdp2"):
         found.zero_stage = 3
-    found.dp_replicate = values.whole("--num-distributed-optimizer-instances")
-    if "--overlap-param-gather" in values and found.zero_stage == 0:
+    gathers = flags and at.true("overlap-param-gather")
+    if gathers and found.zero_stage == 0:
         found.wrong.append("--overlap-param-gather needs --use-distributed-optimizer")
-    if "--overlap-param-gather" in values and "--overlap-grad-reduce" not in values:
+    if gathers and not at.true("overlap-grad-reduce"):
         found.wrong.append("--overlap-param-gather needs --overlap-grad-reduce")
 
 
-def _deepspeed(values: Values) -> None:
+def _deepspeed(at: Nested) -> None:
     """Megatron-DeepSpeed: the stage is an option or in the JSON beside; 1 is the default."""
-    found = values.found
-    if ulysses := values.whole("--ds-sequence-parallel-size", "cp"):
-        found.cp, found.cp_kind = ulysses, "ulysses" if ulysses > 1 else None
-    stage = values.whole("--zero-stage", "zero_stage")
-    found.ep = found.ep or values.whole("--moe-expert-parallel-size", "ep")
-    named = "--deepspeed_config" in values and stage is None
-    found.zero_stage = None if named else 1 if stage is None else stage
-    if "--checkpoint-activations" in values:
-        found.recompute = "full"
+    found = at.found
+    at.put({"cp": "ds-sequence-parallel-size"})
+    found.cp_kind = "ulysses" if found.cp > 1 else None
+    if found.ep is None:
+        at.put({"ep": "moe-expert-parallel-size"})
+    stage = at.text("zero-stage")
+    named = at.get("deepspeed_config") is not None and not stage
+    found.zero_stage = None if named else int(stage) if stage.isdigit() else 1
+    found.overlap_tp = found.overlap_dp = None
 
 
-def _recompute(values: Values) -> None:
-    found = values.found
-    granularity = values.text("--recompute-granularity", "recompute")
-    if "--recompute-activations" in values:
-        granularity = "selective"
-    old = ("--checkpoint-activations", "--activations-checkpoint-method")  # until 2022
-    if any(name in values for name in old):
-        granularity = "full"
-        found.recompute = "full"
-        return
-    found.recompute = granularity or "none"
-    if granularity == "full":
-        if not values.text("--recompute-method"):
+def _recompute(at: Nested, flags: bool) -> None:
+    found, method = at.found, at.text("recompute-method")
+    found.recompute = found.recompute if found.recompute not in (None, "null", "None") else "none"
+    if flags and at.get("checkpoint-activations", "activations-checkpoint-method") is not None:
+        found.recompute = "full"  # options until 2022
+    elif found.recompute == "full":
+        if flags and not method:
             found.wrong.append("--recompute-granularity full needs --recompute-method")
-        if values.text("--recompute-method") == "block":
-            found.recompute_layers = values.whole("--recompute-num-layers")
-    elif granularity == "selective" and values.text("--recompute-method"):
+        if method == "block":
+            layers = at.text("recompute-num-layers")
+            found.recompute_layers = int(layers) if layers.isdigit() else None
+    elif flags and found.recompute == "selective" and method:
         found.wrong.append("selective recomputation takes no --recompute-method")

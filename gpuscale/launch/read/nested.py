@@ -56,7 +56,7 @@ class Nested:
     def true(self, *paths: str, default: bool = False) -> bool:
         """Whether a value is true, or a table that does not turn itself off."""
         value = self.get(*paths)
-        return default if value is None else truth(value)
+        return default if value is None or UNSET in str(value) else truth(value)
 
     def dims(self, kind: str) -> dict[str, int | None]:
         """Dimensions of a model, for `put_shape`, by the paths of a kind of file."""
