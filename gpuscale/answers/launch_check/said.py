@@ -154,9 +154,7 @@ def _batch(said: Said) -> str:
 
 def asked_otherwise(found: Found, n_gpus: int | None) -> str:
     """Say how to ask about a program whose options are not known here."""
-    own = "loop" in found.places
     named = (
-        *((("--method", found.method),) if own else ()),
         ("--gpus", n_gpus or "N"),
         ("--seq", found.seq_len or "LENGTH"),
         ("--micro-batch", found.micro_batch_size or "B"),
@@ -166,11 +164,6 @@ def asked_otherwise(found: Found, n_gpus: int | None) -> str:
     model = found.model_name or "MODEL"
     beside = f"give {script} with this file, or ask " if found.program else ""
     asked = f"`gpuscale memory {model} {options}`"
-    if own:
-        return (
-            "it is a training loop of its own, without a trainer: how it shards, how it pads and "
-            f"which precision its states have is not read: {asked} asks by what it says"
-        )
     return (
         f"how {script} shards and batches its model: {beside}{asked}{'' if beside else ' asks so'}"
     )

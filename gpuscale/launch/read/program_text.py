@@ -74,7 +74,6 @@ class Program(Evaluator):
         self.calls: list[tuple[str, list[Any], dict[str, Any]]] = []
         self.under: list[str] = []  # tests that are not known, of the branches that are read
         self.only_if: dict[int, str] = {}  # place of a call -> the tests that it is under
-        self.passed: list[ast.If] = []  # their tests do not hold
         self.imports: set[str] = set()
         self.beside: list[str] = []  # files that it loads and that are not here
         self.functions: dict[str, Function] = {}
@@ -109,7 +108,6 @@ class Program(Evaluator):
                     self._both(node, fields)
                 else:
                     inner += node.body if taken else node.orelse
-                    self.passed += [] if taken else [node]
             elif isinstance(node, ast.IfExp) and (taken := self.truth(node.test)) is not None:
                 inner = [node.body if taken else node.orelse]
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -138,9 +136,6 @@ class Program(Evaluator):
         for base in node.bases:
             fields |= self.classes.get(dotted(base).rsplit(".", 1)[-1], {})
         self._walk(node.body, fields)
-        for one in node.body:
-            if isinstance(one, ast.FunctionDef) and one.name in ("__init__", "__post_init__"):
-                self.methods[f"{node.name}.{one.name}"] = self.methods.pop(one.name, one)
         self.plain |= set() if node.bases else {node.name}
         self.classes[node.name] = fields
         self.names[node.name] = fields
@@ -268,7 +263,8 @@ class Program(Evaluator):
             return self.values[id(node)]
         root, _, last = dotted(node.func).rpartition(".")
         if last in self.classes:
-            return self._instance(node, last)
+            said = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
+            return self.classes[last] | said
         plain = isinstance(node.func, ast.Name) or root.split(".")[-1] in self.own
         function = (self.functions if plain else self.methods).get(last)
         if function is None or not self._may_run(function):
@@ -295,22 +291,6 @@ class Program(Evaluator):
             more = {keyword.arg: value} if keyword.arg else value
             told |= more if isinstance(more, dict) else {}
         return told
-
-    def _instance(self, node: ast.Call, name: str) -> dict[str, Any]:
-        """Fields of a class of the program's own as it is made, kept where it is used."""
-        made = dict(self.classes[name])
-        first = self.methods.get(f"{name}.__init__")
-        if first is None:
-            made |= zip(made, [self.value(one) for one in node.args], strict=False)
-        for keyword in node.keywords:
-            value = self.value(keyword.value)
-            more = {keyword.arg: value} if keyword.arg else value
-            made |= more if isinstance(more, dict) else {}
-        self.values[id(node)] = made
-        for made_by in (first, self.methods.get(f"{name}.__post_init__")):
-            if made_by is not None and self._may_run(made_by):
-                self._run(made_by, {**self._told(made_by, node), "self": made})
-        return made
 
     def _run(self, function: Function, told: dict[str, Any]) -> Any:
         """Read the body of a function; give what it returns."""

@@ -12,7 +12,7 @@ from typing import Any
 from gpuscale.launch.dialects.rows import precision_of
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.program import says_the_job
-from gpuscale.launch.read.program_text import Look, Program, dotted, nowhere, unwarned
+from gpuscale.launch.read.program_text import Look, Program, nowhere, unwarned
 from gpuscale.launch.read.python_servers import read_servers
 from gpuscale.launch.read.recipe_scripts import read_recipe_script
 from gpuscale.launch.read.rl import GRPO_KEYS, put_rl
@@ -33,7 +33,7 @@ def read_python(
         program = Program(tree, given=given, look=look)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    found = _script(program) or _loop(program)
+    found = _script(program)
     return found or read_recipe_script(tree) or read_servers(program)
 
 
@@ -141,15 +141,6 @@ class _Reading:
 ADAPTS = ("LoraConfig", "get_peft_model")
 
 
-def _passed(program: Program) -> str:
-    """Test of the branch that would make adapters and that is not taken."""
-    for branch in program.passed:
-        nodes = (inner for one in branch.body for inner in ast.walk(one))
-        if any(isinstance(n, ast.Call) and dotted(n.func).endswith(ADAPTS) for n in nodes):
-            return ast.unparse(branch.test)[:60]
-    return ""
-
-
 OF_OTHERS = tuple("nemo megatron lightning pytorch_lightning nnscaler fairseq composer ray".split())
 """Libraries whose `Trainer` is another."""
 
@@ -193,8 +184,6 @@ def _script(program: Program) -> Found | None:
         table.setdefault("bf16", not table.get("fp16"))
     found = _found(program, table, read.adapters, parsed)
     found.notes += [f"{what} only if {test}; taken" for what, test in only_if.items()]
-    if found.method == "full" and (test := _passed(program)):
-        found.notes.append(f"adapters only if {test}; not so here")
     found.beyond += [f"{named}: its loss and further models are not predicted"] if own else []
     scores = read.beyond.endswith(NO_LM) and (read.loads or found.rl)  # a model that gives rewards
     found.beyond += [read.beyond] if read.beyond and not scores else []
@@ -205,46 +194,9 @@ def _script(program: Program) -> Found | None:
     return found
 
 
-UNTOLD = {"**", "batch_sampler", "batch_size"}
-"""Arguments of a DataLoader with which its batch is not torch's default."""
-
-
-def _loop(program: Program) -> Found | None:
-    """Read what the calls of a loop of one's own say: a language model, `backward` and `step`."""
-    read = _Reading()
-    if not _steps_itself(program):
-        return None
-    found = Found("program", defaults=True)
-    for name, words, keys in program.calls:
-        said = {key: value for key, value in keys.items() if value is not None}
-        read.take(name, words, said)
-        last = name.rsplit(".", 1)[-1]
-        if last == "DataLoader" and not (found.micro_batch_size or found.unread):  # the first
-            other = UNSET + "what its DataLoader is given" if UNTOLD & set(keys) else 1
-            size = said.get("batch_size", words[1] if len(words) > 1 else other)  # torch's default
-            found.micro_batch_size = size if _is_size(size) else None
-            if not found.micro_batch_size:
-                found.unread["micro_batch_size"] = str(size).replace(UNSET, "")
-        elif last == "Accelerator":
-            steps = said.get("gradient_accumulation_steps")
-            found.accumulation = steps if _is_size(steps) else None
-    if not read.loads:
-        return None
-    model, length = read.table.get("model_name_or_path"), read.table.get("tokenized")
-    found.model_name = model if isinstance(model, str) and UNSET not in model else None
-    found.seq_len = length if isinstance(length, int) else None
-    found.method = "lora" if read.adapters else "full"
-    found.places["loop"] = found.unread["layout"] = "as the program has it"
-    return found
-
-
 def _steps_itself(program: Program) -> bool:
     """Whether a program has a loop of its own, not a trainer's."""
     return {"backward", "step"} <= {name.rsplit(".", 1)[-1] for name, _, _ in program.calls}
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and value > 0
 
 
 def _loads_a_model(call: str) -> bool:

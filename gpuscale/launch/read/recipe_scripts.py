@@ -12,7 +12,6 @@ from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.keyed import read_bridge
 from gpuscale.launch.read.program_text import Program
-from gpuscale.launch.read.program_values import with_defaults
 from gpuscale.launch.read.recipes import of_nemo, of_recipe, settings_of
 
 NEMO = ("pretrain_recipe", "finetune_recipe")
@@ -33,7 +32,7 @@ def read_recipe_script(tree: ast.Module) -> Found | None:
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     for scope in (*functions, None):
         name = scope.name if scope else ""
-        program = module if scope is None else Program(scope, module.names | _called(module, scope))
+        program = module if scope is None else Program(scope, module.names)
         program.made |= {
             root: (known[call], keys)
             for root, (call, keys) in program.made.items()
@@ -51,16 +50,6 @@ def read_recipe_script(tree: ast.Module) -> Found | None:
             "give the command that runs one: `run_recipe.py --recipe NAME`, `nemo llm pretrain`",
         )
     return next(iter(found.values()), None)
-
-
-def _called(module: Program, scope: ast.FunctionDef) -> dict[str, Any]:
-    """Arguments of a function: their defaults, and what the script's own call of it says."""
-    known = {name: module.value(default) for name, default in with_defaults(scope.args)}
-    for name, words, keys in module.calls:
-        if name == scope.name:
-            said = dict(zip((a.arg for a in scope.args.args), words, strict=False)) | keys
-            known |= {key: value for key, value in said.items() if UNSET not in str(value)}
-    return {name: value for name, value in known.items() if value is not None}
 
 
 def _of_scope(name: str, program: Program, imports: set[str]) -> Found | None:
