@@ -73,15 +73,15 @@ class Open:
 class Verdict:
     """Whether a job fits."""
 
-    probability: float
-    low_bytes: float  # 80 % interval of the peak, over what is open
-    high_bytes: float
+    fits_probability: float
+    peak_low_bytes: float  # 80 % interval, over what is open
+    peak_high_bytes: float
     decides: str = ""  # the open setting that decides, in words
 
     @property
     def fits(self) -> bool:
         """More likely than not."""
-        return self.probability >= sum(EVEN) / 2
+        return self.fits_probability >= sum(EVEN) / 2
 
 
 def probability(

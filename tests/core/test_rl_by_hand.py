@@ -23,7 +23,7 @@ from gpuscale.core.rl.estimate import (
 )
 from gpuscale.core.rl.lengths import Responses, responses
 from gpuscale.core.rl.rollout import Rollout
-from gpuscale.core.rl.step import RlCosts, RlStep, colocated_bytes, n_tensors, roles, sync_s
+from gpuscale.core.rl.step import RlCosts, RlStep, n_tensors, roles, sync_s
 from gpuscale.core.serving.records import Replica
 from gpuscale.io.models import load_model
 
@@ -197,12 +197,6 @@ def test_weights_to_the_engine_by_hand():
     assert sync_s(LLAMA, 8e9, 100e9, 4, 1e-3) == pytest.approx(2 * 8e9 / 400e9 + 0.226)
 
 
-def test_a_gpu_of_both_holds_what_stays():
-    """After an offload of its states training leaves 4 GB (slime: 3 to 5)."""
-    assert colocated_bytes(60.0, 30.0, 48e9, True) == (60.0, 52e9)
-    assert colocated_bytes(60.0, 30e9, 48e9, False) == (60.0, 78e9)
-
-
 # --- jobs of training ----------------------------------------------------------------------------
 
 
@@ -211,7 +205,10 @@ def training(method="full", offload=(), **layout):
     return Job(Method(method), optimizer("adamw"), Layout(**given), offload=frozenset(offload))
 
 
-RL = RlJob("grpo", 16, 8, 500.0, 524.0, 1500.0)
+COSTS = RlCosts(rollout_factor=1.5, update_factor=2.0, step_overhead_s=7.0, generate_batch=3,
+                tensor_sync_s=(1e-3, 1e-2))  # fmt: skip
+PADS = replace(COSTS, packs=False)
+RL = RlJob("grpo", 16, 8, 500.0, 524.0, 1500.0, costs=COSTS)
 
 UPDATES = [  # rl, layout, then sequence, micro-batch and batch
     ({}, {"dp": 4}, (1024, 4, 128)),  # four of 1,024 are 4,096 tokens
@@ -223,11 +220,11 @@ UPDATES = [  # rl, layout, then sequence, micro-batch and batch
     ({"response_tokens": 525.0}, {"dp": 4}, (1025, 4, 128)),  # 3.996 are four
     ({"prompt_tokens": 0.1, "response_tokens": 0.2}, {}, (1, 128, 128)),
     # padded to the longest of two: 1.5 means; of 1,024 and 2,000 at most
-    ({"packed": False}, {"dp": 4, "micro_batch_size": 2}, (1536, 2, 128)),
-    ({"packed": False}, {"dp": 4, "micro_batch_size": 9}, (2000, 9, 144)),
-    ({"packed": False}, {"dp": 4}, (1024, 1, 128)),
+    ({"costs": PADS}, {"dp": 4, "micro_batch_size": 2}, (1536, 2, 128)),
+    ({"costs": PADS}, {"dp": 4, "micro_batch_size": 9}, (2000, 9, 144)),
+    ({"costs": PADS}, {"dp": 4}, (1024, 1, 128)),
     ({"method": "dpo", "group": 3}, {}, (1024, 4, 32)),  # 16 pairs
-    ({"packed": False, "prompt_tokens": 0.1, "response_tokens": 0.2}, {}, (1, 1, 128)),
+    ({"costs": PADS, "prompt_tokens": 0.1, "response_tokens": 0.2}, {}, (1, 1, 128)),
 ]
 
 
@@ -296,7 +293,7 @@ MEMORY = [  # rl, offload, kept, engine, then reference, critic, training, rollo
     # the reference leaves during the update; 23 + 8 + 39 GB of states leave for the rollout
     ({"method": "ppo"}, (), 16.0, ENGINE, (8.0, 39.0, 78.0, 52.0, 74.25)),
     ({"method": "ppo"}, (), 0.0, ENGINE, (8.0, 39.0, 70.0, 52.0, 74.25)),
-    ({"offload_states": False}, (), 16.0, ENGINE, (8.0, 0.0, 47.0, 79.0, 4.25)),
+    ({"costs": replace(COSTS, states_leave=False)}, (), 16.0, ENGINE, (8.0, 0.0, 47.0, 79.0, 4.25)),
     ({"engine": "split"}, (), 16.0, ENGINE, (8.0, 0.0, 47.0, 0.0, 4.25)),
     # weights on the host: so is the reference
     ({}, ("parameters",), 16.0, None, (0.0, 0.0, 23.0, 0.0, 20 + 8 + 4)),
@@ -343,13 +340,9 @@ def rollouts(monkeypatch):
     return asked
 
 
-COSTS = RlCosts(rollout_factor=1.5, update_factor=2.0, step_overhead_s=7.0, generate_batch=3,
-                tensor_sync_s=(1e-3, 1e-2))  # fmt: skip
-
-
 def test_a_colocated_step_by_hand(rollouts):
     """128 samples over 8 GPUs: 16 a rank, 10 s each, twice; a third of 6 s without gradients."""
-    found = rl_estimate(bench(), training(dp=8), RL, ENGINE, costs=COSTS)
+    found = rl_estimate(bench(), training(dp=8), RL, ENGINE)
     step = found.step
     assert step.train_s == 2.0 * 160
     assert step.logprob_s == step.reference_s == pytest.approx(2.0 * 96 / 3)
@@ -363,47 +356,50 @@ def test_a_colocated_step_by_hand(rollouts):
     assert (found.n_gpus, found.rollout_gpus, found.rollout_tp) == (8, 0, 2)
     assert found.tokens == 128 * 1024 and found.fits
     assert found.tokens_per_s == found.tokens / step.step_s
-    twice = rl_estimate(bench(), training(dp=8), replace(RL, updates=2), ENGINE, costs=COSTS).step
+    twice = rl_estimate(bench(), training(dp=8), replace(RL, updates=2), ENGINE).step
     assert (twice.train_s, twice.logprob_s) == (step.train_s, step.logprob_s)
 
 
 def test_pools_of_their_own_by_hand(rollouts):
     """Two of four steps ahead; beyond a node the weights come over the NICs."""
     split = replace(RL, engine="split", rollout_gpus=16)
-    found = rl_estimate(bench(), training(dp=8), split, ENGINE, costs=COSTS)
+    found = rl_estimate(bench(), training(dp=8), split, ENGINE)
     assert found.step.sync_s == pytest.approx(2 * N / (16 * 50e9) + 2.26)
     assert found.step.switch_s == 0.0 and found.n_gpus == 24 and found.rollout_gpus == 16
     assert rollouts[-1] == {"n_sequences": 16, "prompt_tokens": 500.0, "n_prompts": 2.0}
     ahead = replace(split, engine="async", lag=3, rollout_gpus=64)
-    late = rl_estimate(bench(), training(dp=8), ahead, ENGINE, costs=COSTS)
+    late = rl_estimate(bench(), training(dp=8), ahead, ENGINE)
     assert rollouts[-1] == {"n_sequences": 16, "prompt_tokens": 500.0, "n_prompts": 2.0}
     assert late.step.rollout_s == 1.5 * 16 / 4
-    rl_estimate(bench(), training(dp=8), replace(split, lag=3), ENGINE, costs=COSTS)
+    rl_estimate(bench(), training(dp=8), replace(split, lag=3), ENGINE)
     assert rollouts[-1]["n_sequences"] == 16  # nothing is ahead
-    rl_estimate(bench(), training(), replace(RL, rollout_gpus=1), ENGINE, costs=COSTS)
+    rl_estimate(bench(), training(), replace(RL, rollout_gpus=1), ENGINE)
     assert rollouts[-1]["n_sequences"] == 128  # a replica is larger than the pool
-    rl_estimate(bench(), training(dp=8), replace(split, rollout_gpus=512), ENGINE, costs=COSTS)
+    rl_estimate(bench(), training(dp=8), replace(split, rollout_gpus=512), ENGINE)
     assert rollouts[-1] == {"n_sequences": 0.5, "prompt_tokens": 500.0, "n_prompts": 1.0}
 
 
 def test_generation_by_the_training_model_by_hand(rollouts):
     own = replace(RL, engine="hf")
-    sharded = rl_estimate(bench(), training(dp=8, zero_stage=3), own, ENGINE, costs=COSTS)
+    sharded = rl_estimate(bench(), training(dp=8, zero_stage=3), own, ENGINE)
     assert rollouts == [
         {"n_sequences": 32, "prompt_tokens": 500.0, "token_s": 32 * 1e-3, "at_once": 6}
     ]
     assert sharded.step.rollout_s == 1.5 * 64
     assert sharded.step.sync_s == pytest.approx(2 * N / 450e9)  # gathered once
     assert sharded.step.switch_s == 0.0
-    two = rl_estimate(bench(), training(dp=2, zero_stage=3), own, ENGINE, costs=COSTS)
+    two = rl_estimate(bench(), training(dp=2, zero_stage=3), own, ENGINE)
     assert two.step.sync_s == sharded.step.sync_s
     for job in (training(dp=8), training(zero_stage=3)):
-        assert rl_estimate(bench(), job, own, ENGINE, costs=COSTS).step.sync_s == 0.0
+        assert rl_estimate(bench(), job, own, ENGINE).step.sync_s == 0.0
+
+
+ALONE = replace(RL, costs=RlCosts())
 
 
 def test_who_holds_a_critic_or_no_rollout(rollouts):
     """The critic of PPO learns as the policy does, its reward reads; on four GPUs twice as long."""
-    ppo = replace(RL, method="ppo")
+    ppo = replace(ALONE, method="ppo")
     turns = rl_estimate(bench(), training(dp=8), ppo, ENGINE).step
     assert (turns.train_s, turns.logprob_s) == (160.0, pytest.approx(32.0))
     assert (turns.reward_s, turns.critic_s) == (pytest.approx(32), pytest.approx(160 + 32))
@@ -419,8 +415,8 @@ def test_who_holds_a_critic_or_no_rollout(rollouts):
     small = rl_estimate(bench(), training(dp=8), ppo, ENGINE, critic=bench(seconds=1.0)).step
     assert (small.reward_s, small.critic_s) == (pytest.approx(3.2), pytest.approx(19.2))
     assert small.train_s == 160.0
-    pairs = replace(RL, method="dpo", engine="async")
-    dpo = rl_estimate(bench(), training(dp=8), pairs, None, costs=COSTS)
+    pairs = replace(ALONE, method="dpo", engine="async")
+    dpo = rl_estimate(bench(), training(dp=8), pairs, None)
     assert (dpo.step.sync_s, dpo.step.switch_s) == (0.0, 0.0)
     assert (dpo.step.rollout_s, dpo.step.logprob_s, dpo.step.overhead_s) == (0.0, 0.0, 0.0)
     assert dpo.step.reference_s > 0 and dpo.step.engine == "colocated" and dpo.rollout_tp == 0
@@ -430,15 +426,15 @@ def test_who_holds_a_critic_or_no_rollout(rollouts):
 def test_the_reference_of_adapters_is_the_policy_without_them(rollouts):
     """It takes its pass and no memory; without a KL term there is neither."""
     for kl, passes in ((True, 1), (False, 0)):
-        found = rl_estimate(bench(), training("lora", dp=8), replace(RL, kl=kl), ENGINE)
+        found = rl_estimate(bench(), training("lora", dp=8), replace(ALONE, kl=kl), ENGINE)
         assert found.memory.reference_bytes == 0.0 and not found.roles.reference
         assert found.step.reference_s == passes * found.step.logprob_s
-    full = rl_estimate(bench(), training(dp=8), replace(RL, kl=False), ENGINE)
+    full = rl_estimate(bench(), training(dp=8), replace(ALONE, kl=False), ENGINE)
     assert full.step.reference_s == 0.0
 
 
 def test_a_step_fits_where_training_and_engine_do(rollouts):
     """52 GB of a colocated engine, 39 of training; a thousand sequences at once do not fit."""
     for usable, fits in ((52.0, True), (51.9, False)):
-        assert rl_estimate(bench(usable_gb=usable), training(dp=8), RL, ENGINE).fits == fits
-    assert not rl_estimate(bench(), training(), replace(RL, prompts=1000), ENGINE).fits
+        assert rl_estimate(bench(usable_gb=usable), training(dp=8), ALONE, ENGINE).fits == fits
+    assert not rl_estimate(bench(), training(), replace(ALONE, prompts=1000), ENGINE).fits

@@ -42,6 +42,7 @@ from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.finetune.remedy import Remedy, enough, remedies
 from gpuscale.core.memory.fit import usable_bytes
+from gpuscale.core.records import made_of
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import preset_names
@@ -170,10 +171,13 @@ def _result(
     bench, job, model = case.bench, case.job, case.loaded.model
     memory, ideal = trial.memory, finetune_memory(case.loaded.model, bench.facts, job, IDEAL)
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
-    return TuningMemory(
+    return made_of(
+        TuningMemory,
+        verdict,
+        memory,
+        trial.step,
+        job.layout,
         fits=verdict.fits and not short_of_host(host_bytes, asked.host_memory),
-        fits_probability=verdict.probability,
-        decides=verdict.decides,
         enough=enough(bench, trial) if not verdict.fits else None,
         layout=job.layout,
         peak_bytes=memory.total_bytes,
@@ -181,20 +185,12 @@ def _result(
         hbm_bytes=case.loaded.gpu.hbm_bytes,
         headroom_bytes=bench.usable_bytes - memory.total_bytes,
         memory_interval_factor_80=trial.interval_factor_80,
-        peak_low_bytes=verdict.low_bytes,
-        peak_high_bytes=verdict.high_bytes,
-        allocated_bytes=memory.allocated_bytes,
-        reserved_bytes=memory.reserved_bytes,
         nvidia_smi_bytes=memory.total_bytes,
         ideal_total_bytes=ideal.total_bytes,
         host_bytes_per_node=host_bytes,
         trained_params=counts(model, job.method).trained_params,
-        seq_len=job.layout.seq_len,
-        micro_batch_size=job.layout.micro_batch_size,
         longest_seq_len=b.longest_seq_len(bench, job),
         largest_micro_batch=b.largest_micro_batch(bench, job),
-        step_s=trial.step.step_s,
-        tokens_per_s=trial.step.tokens_per_s,
         expected=memory,
         ideal=ideal,
         fewest_gpus=fewest.layout.n_gpus if fewest else None,
@@ -304,11 +300,6 @@ def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tup
     seconds = trial.step
     rows = [
         verdict_row(r),
-        (
-            "estimate",
-            gb(r.allocated_bytes),
-            f"allocated; {r.reserved_bytes / 1e9:,.2f} reserved, {r.peak_bytes / 1e9:,.2f} device",
-        ),
         interval_row(r, "family"),
         *counted_rows(r),
         ("peak at", r.expected.moment, peaks_text(r.expected)),

@@ -261,36 +261,28 @@ def _result(
     said = verdict(trial.job)
     alone = len(found) == 1 and len(_places(asked)) == 1
     bold = bolder(asked, case, trial) if alone else None
-    return TuningPlan(
-        fits=trial.fits,
-        fits_probability=said.probability,
+    return made_of(
+        TuningPlan,
+        said,
+        chosen,
+        trial,
+        trial.step,
+        trial.job,
         tokens=tokens,
         chosen=chosen,
-        n_gpus=chosen.n_gpus,
-        layout=trial.job.layout,
-        step_s=trial.step.step_s,
         step_low_s=trial.step.step_s / width,
         step_high_s=trial.step.step_s * width,
-        tokens_per_s=trial.step.tokens_per_s,
-        peak_bytes=trial.memory.total_bytes,
-        capacity_bytes=trial.usable_bytes,
         memory_interval_factor_80=trial.interval_factor_80,
-        peak_low_bytes=said.low_bytes,
-        peak_high_bytes=said.high_bytes,
-        decides=said.decides,
-        run_s=chosen.run_s,
         cost_usd=bill.charge.usd,
         bill=bill,
         expected=trial.memory,
         breakdown=trial.step.parts,
-        unpack_s=trial.step.unpack_s,
-        offload_s=trial.step.offload_s,
         options=options,
         against=compared(options),
         remedies=remedies(case.bench, trial),
         taken=tuple(a for a in case.assumed if not a.startswith("software")),  # a plan chooses it
         passed_over=_option(case, bold, tokens, usd) if bold else None,
-        passed_over_fits_probability=verdict(bold.job).probability if bold else None,
+        passed_over_fits_probability=verdict(bold.job).fits_probability if bold else None,
     )
 
 

@@ -30,6 +30,7 @@ from gpuscale.answers.memory.common import weight_format
 from gpuscale.answers.money import bill_of
 from gpuscale.answers.saved import launched
 from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.records import made_of
 from gpuscale.core.rl.estimate import rl_estimate, rl_memory
 from gpuscale.core.rl.step import roles
 from gpuscale.errors import GpuscaleError
@@ -118,10 +119,7 @@ class Asking:
         engines: list[Engine | None] = [None]
         if rl.method != "dpo":
             engines = [self._engine(case, rl, tp) for tp in self._rollout_tps(case, rl)]
-        found = [
-            rl_estimate(case.bench, case.job, rl, engine, critic=critic, costs=self.costs)
-            for engine in engines
-        ]
+        found = [rl_estimate(case.bench, case.job, rl, engine, critic=critic) for engine in engines]
         return min(found, key=lambda e: (not e.fits, e.step.step_s))
 
     def verdict(self, case: Case, rl: RlJob) -> Verdict:
@@ -175,7 +173,7 @@ class Asking:
         return tuple(near or holds[:1] or legal[-1:])
 
     def _engine(self, case: Case, rl: RlJob, tp: int) -> Engine:
-        share = rl.engine_frac if rl.engine == "colocated" else None
+        share = rl.costs.engine_frac if rl.engine == "colocated" else None
         own = "fp8" if case.job.layout.precision == "fp8" else "bf16"
         weights = weight_format(self.asked.rollout_weights, "--rollout-weights", own)
         key = (tp, weights, share)
@@ -295,22 +293,19 @@ def _document(
     verdict = asking.verdict(case, rl)
     width = asking.costs.interval_factor_80
     low_s, high_s, length = asking.lengths_decide(case, rl, e)
-    r = RlAnswer(
+    r = made_of(
+        RlAnswer,
+        verdict,
+        e,
+        e.step,
+        case.job,
         fits=verdict.fits and e.rolls_out and not short,
-        fits_probability=verdict.probability,
-        n_gpus=e.n_gpus,
-        layout=case.job.layout,
-        step_s=e.step.step_s,
         step_low_s=low_s / width,
         step_high_s=high_s * width,
-        tokens_per_s=e.tokens_per_s,
         samples_per_s=rl.samples / e.step.step_s,
-        bound=e.step.bound,
         peak_bytes=e.memory.total_bytes,
         capacity_bytes=case.bench.usable_bytes,
         memory_interval_factor_80=case.bench.site(case.job)[2].interval_factor_80,
-        peak_low_bytes=verdict.low_bytes,
-        peak_high_bytes=verdict.high_bytes,
         decides="; ".join(filter(None, (verdict.decides, length))),
         estimate=e,
         steps=steps,

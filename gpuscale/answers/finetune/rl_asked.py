@@ -140,13 +140,13 @@ def rl_job(asked: Any, costs: RlCosts, *, global_batch: int | None, seq_len: int
         rollout_gpus=asked.rollout_gpus or 0,
         critic_gpus=asked.critic_gpus or 0,
         updates=updates,
-        packed=asked.packing or costs.packs,
-        response_logits=costs.response_logits,
         kl=kl and (method == "dpo" or costs.reference or asked.kl),
         reward=not asked.rule_reward,
-        offload_states=costs.states_leave,
-        engine_frac=asked.engine_share or costs.engine_frac,
-        engine_sleeps=costs.engine_sleeps,
+        costs=replace(
+            costs,
+            packs=asked.packing or costs.packs,
+            engine_frac=asked.engine_share or costs.engine_frac,
+        ),
     )
 
 

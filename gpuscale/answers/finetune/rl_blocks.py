@@ -234,25 +234,16 @@ def _memory_term(rl: RlJob, e: RlEstimate, r: RlAnswer) -> Term:
     m, p = e.memory, e.memory.policy
     formula = "policy_bytes + reference_bytes + critic_bytes + engine_bytes"
     text = "policy at its training peak, the frozen reference, critic and reward model"
-    if m.rollout_bytes and rl.offload_states:  # the reference comes in for its own pass alone
+    if m.rollout_bytes and rl.costs.states_leave:
         states = "policy_states_bytes + reference_bytes + critic_bytes"
         formula = f"max(policy_bytes + critic_bytes, {states}) + engine_bytes"
         text += "; the reference is on the GPU for its own forward pass alone"
-    training = term_of(
-        "train_bytes",
-        "bytes",
-        formula,
-        text,
-        m,
-        policy_bytes=p.total_bytes,
-        policy_states_bytes=p.base_bytes + p.gradients_bytes + p.optimizer_bytes + p.adapter_bytes,
-    )
-    larger = term_of(
-        "peak_bytes",
-        "bytes",
-        "max(train_bytes, rollout_bytes)",
-        "the larger of the two moments of a step",
-        m,
-        r,
-    )
+    parts = {
+        "policy_bytes": p.total_bytes,
+        "policy_states_bytes": p.base_bytes + p.gradients_bytes + p.optimizer_bytes,
+    }
+    parts["policy_states_bytes"] += p.adapter_bytes
+    training = term_of("train_bytes", "bytes", formula, text, m, **parts)
+    moments = "the larger of the two moments of a step"
+    larger = term_of("peak_bytes", "bytes", "max(train_bytes, rollout_bytes)", moments, m, r)
     return replace(larger, children=(training,))

@@ -11,6 +11,7 @@ from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.core.context import CONTEXT_KINDS, DEFAULT_CONTEXT
 from gpuscale.core.finetune.method import GPTQ
 from gpuscale.core.layout import ORDERS, PRECISIONS, RECOMPUTE, Layout
+from gpuscale.core.records import made_of
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.errors import GpuscaleError, unknown_name
 
@@ -134,7 +135,9 @@ def wanted_of(
     if recompute == "per-op":
         raise GpuscaleError("--recompute per-op has no meaning with --method", "full or none")
     together = word("sequence_parallel", ("on", "off"))
-    return Wanted(
+    return made_of(
+        Wanted,
+        asked,
         n_gpus=n_gpus,
         **{name: one(asked, name, 1) for name in DEGREES},
         cp_kind=word("cp_kind", tuple(CONTEXT_KINDS)),
@@ -143,7 +146,6 @@ def wanted_of(
         global_batch=global_batch,
         sequence_parallel=None if together is None else together == "on",
         recompute=recompute,
-        recompute_layers=asked.recompute_layers,
         schedule=word("schedule", tuple(SCHEDULES)) or "1f1b",
         order=word("order", ORDERS) or ORDERS[0],
         precision=word("precision", PRECISIONS),

@@ -54,32 +54,25 @@ SHARDS = ("shard", "offload parameters", "gpus")
 def _changed(job: Job, name: str) -> Job:
     """Job with a change, the same where it has it."""
     layout, method = job.layout, job.method
-    if name == "loss":
-        return replace(job, loss="fused")
-    if name == "recompute":
-        return replace(job, layout=replace(layout, recompute="full"))
-    if name == "micro-batch":
-        return with_micro_batch(job, 1)
-    if name == "shard":
-        return replace(job, layout=replace(layout, zero_stage=3))
-    if name == "offload activations":
-        checkpointed = replace(job, layout=replace(layout, recompute="full"))
-        return checkpointed.on_host(job.offload | {"activations"})
-    if name == "optimizer":
-        eight = replace(OPTIMIZERS["adamw-8bit"], in_backward=job.optimizer.in_backward)
-        return replace(job, optimizer=eight)
-    if name == "method":
-        if not method.adapts:
-            return replace(job, method=replace(method, kind="lora", frozen_layers=0))
-        return job if method.quantised else replace(job, method=replace(method, base="nf4"))
-    if name == "offload optimizer":
-        return job.on_host(job.offload | {"optimizer", "gradients"})
-    if name == "offload parameters":
-        sharded_job = replace(job, layout=replace(layout, zero_stage=3))
-        return sharded_job.on_host(job.offload | {"parameters"})
-    if name == "length":
-        return with_seq_len(job, max(1, layout.seq_len // 2))
-    return sharded(job, 2 * layout.n_gpus, 3)
+    checkpointed = replace(job, layout=replace(layout, recompute="full"))
+    parted = replace(job, layout=replace(layout, zero_stage=3))
+    lighter = replace(method, kind="lora", frozen_layers=0)
+    if method.adapts:
+        lighter = method if method.quantised else replace(method, base="nf4")
+    eight = replace(OPTIMIZERS["adamw-8bit"], in_backward=job.optimizer.in_backward)
+    return {
+        "loss": replace(job, loss="fused"),
+        "recompute": checkpointed,
+        "micro-batch": with_micro_batch(job, 1),
+        "shard": parted,
+        "offload activations": checkpointed.on_host(job.offload | {"activations"}),
+        "optimizer": replace(job, optimizer=eight),
+        "method": replace(job, method=lighter),
+        "offload optimizer": job.on_host(job.offload | {"optimizer", "gradients"}),
+        "offload parameters": parted.on_host(job.offload | {"parameters"}),
+        "length": with_seq_len(job, max(1, layout.seq_len // 2)),
+        "gpus": sharded(job, 2 * layout.n_gpus, 3),
+    }[name]
 
 
 def _tried(bench: Bench, at: Trial, name: str) -> tuple[Remedy, Trial] | None:

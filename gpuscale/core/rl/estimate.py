@@ -15,16 +15,7 @@ from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.rl.lengths import Responses, responses
 from gpuscale.core.rl.rollout import Rollout, generate, rollout
-from gpuscale.core.rl.step import (
-    NO_COSTS,
-    UTILISATION_FRAC,
-    RlCosts,
-    RlStep,
-    Roles,
-    colocated_bytes,
-    roles,
-    sync_s,
-)
+from gpuscale.core.rl.step import NO_COSTS, RESIDUE_BYTES, RlCosts, RlStep, Roles, roles, sync_s
 from gpuscale.core.run.lengths import padded_mean
 from gpuscale.core.serving.load import most_sequences
 
@@ -58,13 +49,9 @@ class RlJob:
     critic_gpus: int = 0  # of critic and reward, beside the policy's; 0: they take turns with it
     lag: int = 1  # async: steps that rollouts may be ahead
     updates: int = 1  # optimizer steps on the samples of a step
-    packed: bool = True  # short samples put together; else padded to the longest of a micro-batch
-    response_logits: bool = False  # logits are made of the responses alone
     kl: bool = True
     reward: bool = True  # ppo: a model gives rewards; else a rule does
-    offload_states: bool = True  # colocated: training states leave while the engine runs
-    engine_frac: float = UTILISATION_FRAC  # colocated: share of a GPU that the engine takes
-    engine_sleeps: bool = True  # colocated: it leaves the GPU while training
+    costs: RlCosts = NO_COSTS  # what the framework adds, and its habits
 
     @property
     def samples(self) -> int:
@@ -135,7 +122,7 @@ def update_job(job: Job, rl: RlJob) -> Job:
     samples = max(1, rl.samples // rl.updates)
     mean = rl.prompt_tokens + rl.response_tokens
     together = layout.micro_batch_size
-    if rl.packed:
+    if rl.costs.packs:
         seq = max(1, round(mean))
         together = max(together, math.ceil(TOKENS_TOGETHER / seq))
     else:
@@ -158,13 +145,11 @@ def longest_job(job: Job, rl: RlJob) -> Job:
     batch = max(2, -(-rl.samples // ranks)) * ranks
     longest = replace(layout, seq_len=seq, micro_batch_size=micro, global_batch_size=batch)
     loss = "pairs" if pair == 2 and job.loss == "eager" else job.loss
-    frac = rl.max_response_tokens / seq if rl.response_logits and pair == 1 else 1.0
+    frac = rl.max_response_tokens / seq if rl.costs.response_logits and pair == 1 else 1.0
     return replace(job, layout=longest, loss=loss, logits_frac=min(1.0, frac))
 
 
-def _rollout(
-    rl: RlJob, engine: Engine, n_gpus: int, lengths: Responses, bench: Bench, costs: RlCosts
-) -> Rollout:
+def _rollout(rl: RlJob, engine: Engine, n_gpus: int, lengths: Responses, bench: Bench) -> Rollout:
     replicas = max(1, n_gpus // engine.replica.n_gpus)
     if rl.engine == "hf":
         return generate(
@@ -174,8 +159,8 @@ def _rollout(
             lengths,
             n_sequences=rl.samples / replicas,
             prompt_tokens=rl.prompt_tokens,
-            token_s=costs.generate_layer_s * bench.model.n_layers,
-            at_once=costs.generate_batch * engine.replica.n_gpus,
+            token_s=rl.costs.generate_layer_s * bench.model.n_layers,
+            at_once=rl.costs.generate_batch * engine.replica.n_gpus,
         )
     # weights change under way: the next prompts join while the tail of a batch still runs
     ahead = rl.lag + 1 if rl.engine == "async" else 1
@@ -214,11 +199,12 @@ def rl_memory(
     awake = stays = 0.0
     host = own.host_bytes + frozen - reference + HOST_PROCESS_BYTES
     if engine is not None and rl.engine == "colocated":
-        share = rl.engine_frac * engine.usable_bytes
-        if rl.offload_states:  # the reference comes in for its own forward pass alone
+        share = rl.costs.engine_frac * engine.usable_bytes
+        if rl.costs.states_leave:  # the reference comes in for its own forward pass alone
             train, host = max(train - reference, states), host + states
-        stays = 0.0 if rl.engine_sleeps else share
-        train, awake = colocated_bytes(train + stays, states, share, rl.offload_states)
+        stays = 0.0 if rl.costs.engine_sleeps else share
+        train += stays  # asleep (vLLM, level 1 and 2) it leaves nothing of size
+        awake = share + (RESIDUE_BYTES if rl.costs.states_leave else states)
     local = min(bench.gpus_per_node, job.layout.n_gpus)
     return RlMemory(
         policy=own,
@@ -247,18 +233,20 @@ def _apart(job: Job, rl: RlJob) -> Job:
 
 
 def _engine_times(
-    bench: Bench, job: Job, rl: RlJob, engine: Engine, lengths: Responses, costs: RlCosts
+    bench: Bench, job: Job, rl: RlJob, engine: Engine, lengths: Responses
 ) -> tuple[Rollout, float, float]:
     """(rollout, weights to the engine, engine in and out). [s]."""
     hw = bench.site(job)[0]
     n_roll = rl.rollout_gpus or job.layout.n_gpus
     total = counts(bench.model, job.method).total_params
-    found = _rollout(rl, engine, n_roll, lengths, bench, costs)
+    found = _rollout(rl, engine, n_roll, lengths, bench)
     link = hw.scaleup_bytes_per_s if n_roll <= hw.gpus_per_node else hw.scaleout_bytes_per_s
     if rl.engine == "hf":  # sharded weights are gathered once
         sharded = job.layout.zero_stage == 3 and job.layout.dp > 1
         return found, 2.0 * total / link if sharded else 0.0, 0.0
-    sync = sync_s(bench.model, total, link, n_roll, costs.tensor_sync_s[rl.engine != "colocated"])
+    sync = sync_s(
+        bench.model, total, link, n_roll, rl.costs.tensor_sync_s[rl.engine != "colocated"]
+    )
     switch = 0.0
     if rl.engine == "colocated":
         switch = 2.0 * (2.0 * total / engine.replica.n_gpus) / hw.host_link_bytes_per_s
@@ -266,13 +254,7 @@ def _engine_times(
 
 
 def rl_estimate(
-    bench: Bench,
-    job: Job,
-    rl: RlJob,
-    engine: Engine | None,
-    *,
-    critic: Bench | None = None,
-    costs: RlCosts = NO_COSTS,
+    bench: Bench, job: Job, rl: RlJob, engine: Engine | None, *, critic: Bench | None = None
 ) -> RlEstimate:
     """Phases and memory of one RL step.
 
@@ -286,8 +268,6 @@ def rl_estimate(
         The serving side; None where the method has no rollout.
     critic : Bench, optional
         Model of critic and reward; default: as large as the policy.
-    costs : RlCosts
-        What the framework adds.
 
     Returns
     -------
@@ -295,14 +275,14 @@ def rl_estimate(
         Seconds and byte.
     """
     held = roles(rl.method, adapters=job.method.adapts, kl=rl.kl, reward=rl.reward)
-    lengths = responses(rl.response_tokens, rl.max_response_tokens)
+    lengths, costs = responses(rl.response_tokens, rl.max_response_tokens), rl.costs
     update, forward = other_update, other_forward = _passes(bench, job, rl, costs.update_factor)
     if critic or rl.critic_gpus:
         apart = critic or bench, _apart(job, rl)
         other_update, other_forward = _passes(*apart, rl, costs.update_factor)
     found, roll_s, sync, switch = None, 0.0, 0.0, 0.0
     if engine is not None:
-        found, sync, switch = _engine_times(bench, job, rl, engine, lengths, costs)
+        found, sync, switch = _engine_times(bench, job, rl, engine, lengths)
         roll_s = costs.rollout_factor * found.time_s
     memory = rl_memory(bench, job, rl, held, engine, critic)
     refers = held.reference or (rl.kl and job.method.adapts)

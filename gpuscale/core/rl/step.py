@@ -171,15 +171,3 @@ def sync_s(
     own, in `tensor_s`, which is what counts with many experts.
     """
     return 2.0 * total_params / (link_bytes_per_s * n_gpus) + tensor_s * n_tensors(model)
-
-
-def colocated_bytes(
-    train_peak_bytes: float, train_states_bytes: float, engine_bytes: float, offloaded: bool
-) -> tuple[float, float]:
-    """(bytes while training, while rolling out) of a GPU that does both in turn. [byte].
-
-    Asleep the engine leaves nothing of size (vLLM sleep level 1 and 2); awake it takes its share of
-    the memory beside the training states, or beside what they leave behind once offloaded.
-    """
-    rest = RESIDUE_BYTES if offloaded else train_states_bytes
-    return train_peak_bytes, engine_bytes + rest
