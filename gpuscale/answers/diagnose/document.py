@@ -51,7 +51,7 @@ def document_of(a: Answered) -> Document:
         "past": list(past) if d.events else [],
         "log": _read(d),
     }
-    saved = _saved(a)
+    files, saved = _saved(a)
     inputs = {
         "run": list(a.asked.run),
         "kind": case.kind,
@@ -66,13 +66,13 @@ def document_of(a: Answered) -> Document:
         "diagnose",
         inputs,
         d,
-        _summary(a, d),
+        [*_summary(a, d), *saved],
         details,
         warnings=_warnings(a),
         terms=_terms(d),
         csv_table=_causes(d.causes) if d.causes else None,
         pictures=lambda: _pictures(a),
-        files=saved,
+        files=files,
     )
 
 
@@ -103,6 +103,12 @@ def _summary(a: Answered, d: Diagnosis) -> list[Point]:
         points.append(Point("test next", t.test, shows))
     if d.asks:
         points.append(Point("not said", d.asks))
+    if old := a.features.get("old_software"):
+        points.append(
+            Point(
+                "version", str(old), "a newer one first: old software is no fault of the machines"
+            )
+        )
     return points
 
 
@@ -183,7 +189,8 @@ def _reach(d: Diagnosis) -> str:
         usual = _figure(p.value, p.unit, p.quantity)
         if p.better:
             return f"its like reaches {usual}; {p.better}."
-        return f"its like reaches {usual} and no more as it is laid out."
+        more = " and no more" if p.ratio >= 1 else ""
+        return f"its like reaches {usual}{more} as it is laid out."
     return "what would move it is a larger batch, another layout or other hardware."
 
 
@@ -203,7 +210,7 @@ def _figure(value: float | None, unit: str, name: str) -> str:
         return f"{value / 1e9:.4g} GB{unit[4:]}"
     if unit == "FLOP/s":
         return f"{value / 1e12:.4g} TFLOP/s"
-    return f"{value:,.4g} {unit}".strip()
+    return f"{value:,.0f} {unit}".strip() if value >= 1000 else f"{value:.4g} {unit}".strip()
 
 
 def _named(name: str) -> str:
@@ -327,13 +334,16 @@ def _warnings(a: Answered) -> list[str]:
     return found
 
 
-def _saved(a: Answered) -> dict[Any, str | bytes]:
+def _saved(a: Answered) -> tuple[dict[Any, str | bytes], list[Point]]:
+    """File of --save, and what is said of it."""
     if a.asked.save is None:
-        return {}
+        return {}, []
     from gpuscale.answers.diagnose.saved import calibration_of
     from gpuscale.render.save import check_target
 
-    return {check_target(a.asked.save, "--save", (".toml",)): calibration_of(a)}
+    text, said = calibration_of(a)
+    files: dict[Any, str | bytes] = {check_target(a.asked.save, "--save", (".toml",)): text}
+    return files, [Point("saved", a.asked.save, said)]
 
 
 def _pictures(a: Answered) -> list[Any]:

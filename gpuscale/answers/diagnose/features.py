@@ -60,8 +60,25 @@ def features_of(case: Case) -> Features:
     places["oom"] = ooms + case.said if f.get("oom") == "yes" else ""
     words = load_table("_words")["features"].items()
     f |= {name: "yes" for name, (place, regex) in words if re.search(regex, places[place])}
+    if old := _old(case):
+        f["old_software"] = old
     add_logged(case, f)
     return {**past_of(case.logs).features, **f}
+
+
+OLD = 2
+"""Years behind the newest release of the table from which software is old."""
+
+
+def _old(case: Case) -> str:
+    """Software of years ago, as the logs or a person name its version: ``nccl 2.14 is of 2022``."""
+    for name, years in load_table("_released").items():
+        logged = case.log_text(f"version_{name}") or ""
+        hit = re.search(rf"{name}\D{{0,9}}(\d+\.\d+)", f"{case.said}; {name} {logged}")
+        year = years.get(hit[1]) if hit else None
+        if year and year <= max(years.values()) - OLD:
+            return f"{name} {hit[1] if hit else ''} is of {year}"
+    return ""
 
 
 def _figures(case: Case, f: Features) -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 OF_STEP = ("step_time", "tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s", "steps_per_s")
 
 
-def calibration_of(a: Answered) -> str:
-    """Text of the calibration; runs that the file holds already are averaged with this one.
+def calibration_of(a: Answered) -> tuple[str, str]:
+    """(text of the calibration, what it holds); runs of the file are averaged with this one.
 
     Raises GpuscaleError where the planner says nothing of this job's step.
     """
@@ -33,8 +33,8 @@ def calibration_of(a: Answered) -> str:
     old = load_calibration(a.asked.save) if os.path.isfile(a.asked.save) else {}
     site = old.get("site", {})
     n = int(site.get("n_rows", 0))
-    before = math.log(float(site.get("step_time_factor", 1.0))) * n
-    factor = math.exp((before + math.log(p.ratio * p.over_tuned)) / (n + 1))
+    before, own = float(site.get("step_time_factor", 1.0)), p.ratio * p.over_tuned
+    factor = math.exp((math.log(before) * n + math.log(own)) / (n + 1))
     if not SITE_RANGE[0] <= factor <= SITE_RANGE[1]:
         raise GpuscaleError(
             f"the run takes {factor:.3g} times the expected time: that is no matter of a site",
@@ -45,4 +45,12 @@ def calibration_of(a: Answered) -> str:
         "n_rows": n + 1,
         "source": f"gpuscale diagnose: {p.by}",
     }
-    return to_toml({"made_by": "gpuscale diagnose", **old, "site": table})
+    said = f"{n + 1} run{'s' if n else ''}, {factor:.3g} times a tuned job's time"
+    if n:
+        said += f"; this one is {_off(p.ratio)} off the plan as it comes, {_off(own / before)} off "
+        said += "by the runs before it"
+    return to_toml({"made_by": "gpuscale diagnose", **old, "site": table}), said
+
+
+def _off(ratio: float) -> str:
+    return f"{100 * (max(ratio, 1 / ratio) - 1):.0f} %"
