@@ -162,8 +162,8 @@ def test_save_narrows_the_plan(tmp_path):
             "--seq-len", "8192", "--global-batch", "64", "--save", str(site))  # fmt: skip
     done = invoke("diagnose", *args, "--measured", "tokens/s/gpu=6500")
     assert done.returncode == 0, done.stderr
-    invoke("diagnose", *args, "--measured", "tokens/s/gpu=6500")
-    assert "n_rows = 2" in site.read_text()
+    again = invoke("diagnose", *args, "--measured", "tokens/s/gpu=6500")
+    assert "n_rows = 2" in site.read_text() and "0 % off by the runs before it" in again.stdout
     plan = json.loads(
         invoke("plan", *args[:-2], "--calibration", str(site), "--json").stdout
     )["result"]  # fmt: skip
@@ -202,6 +202,12 @@ def test_a_served_model_is_held_against_the_model_of_serving():
                   "--settings", "in=512; out=128", "--measured", "tokens/s=20")  # fmt: skip
     assert found["predicted"]["low"] > 40  # weights of 16 GB at 3.35 TB/s
     assert found["verdict"] == "fault"
+
+
+def test_old_software_is_said_before_the_machines_are_blamed():
+    told = ("--kind", "network", "--measured", "busbw=5 GB/s; expected=25 GB/s")
+    assert "of 2022" in invoke("diagnose", *told, "--settings", "NCCL 2.14.3").stdout
+    assert "version" not in invoke("diagnose", *told, "--settings", "NCCL 2.27").stdout
 
 
 def test_nothing_known_is_nothing_said(tmp_path):
