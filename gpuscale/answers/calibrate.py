@@ -7,13 +7,12 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpuscale.answers.ask import Asked, Calibrated, flag, text
+from gpuscale.answers.ask import Asked, Calibrated, text
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.evidence.fit.records import FitLine
 from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
-    from gpuscale.evidence.fit.measure import Measured
     from gpuscale.evidence.score.records import ScoredRow
     from gpuscale.render.document import Block, Document
 
@@ -49,13 +48,11 @@ class Calibrate(Calibrated):
     _: KW_ONLY
     gemm: Asked[str | None] = text("CSV of measured matrix products.", metavar="FILE")
     collectives: Asked[str | None] = text("CSV of measured collectives.", metavar="FILE")
-    measure: Asked[bool] = flag("Time this machine's GPUs (needs gpuscale[gpu]).")
-    fabric: Asked[str] = text("With --measure over nodes: the network, as 'IB NDR 400G/GPU'.", "")
     save: Asked[str | None] = text("Write the constants, for --calibration FILE.", metavar="FILE")
     template: Asked[str | None] = text("Print a CSV to fill in: gemm, ...", metavar="KIND")
 
     def answer(self) -> Document:
-        """Fit, measure, or print a template."""
+        """Fit, or print a template."""
         return _answer(self)
 
 
@@ -77,28 +74,16 @@ class Template:
 
 def _answer(asked: Calibrate) -> Document:
     if asked.template is not None:
-        if (
-            asked.save
-            or asked.file
-            or asked.gemm
-            or asked.collectives
-            or asked.measure
-            or asked.fabric
-        ):
+        if asked.save or asked.file or asked.gemm or asked.collectives:
             raise GpuscaleError("--template prints a CSV; it fits nothing", "ask for it alone")
         return _template(asked.template)
-    if not (asked.file or asked.gemm or asked.collectives or asked.measure):
+    if not (asked.file or asked.gemm or asked.collectives):
         raise GpuscaleError(
             "nothing to calibrate from",
-            "give a CSV of training steps, --gemm, --collectives or --measure; "
+            "give a CSV of training steps, --gemm or --collectives; "
             "`--template gemm` prints a CSV to fill in",
         )
-    if asked.fabric and not asked.measure:
-        raise GpuscaleError("--fabric needs --measure", "a file names its own fabric")
-    overlay, lines, notes = _fit(asked, asked.file, asked.gemm, asked.collectives)
-    if asked.measure:
-        _measure(asked, asked.fabric, overlay, lines, notes)
-    return _document(asked, overlay, lines, notes)
+    return _document(asked, *_fit(asked))
 
 
 def _template(kind: str) -> Document:
@@ -111,31 +96,25 @@ def _template(kind: str) -> Document:
     return Document("calibrate", {"template": kind}, Template(tuple(columns)), [Text(text)])
 
 
-def _fit(
-    asked: Calibrate, file: str | None, gemm: str | None, collectives: str | None
-) -> tuple[dict[str, Any], list[FitLine], list[str]]:
+def _fit(asked: Calibrate) -> tuple[dict[str, Any], list[FitLine], list[str]]:
     from gpuscale.evidence.fit.site import collectives_overlay, gemm_overlay, site_overlay
+    from gpuscale.evidence.score import collectives, gemm
     from gpuscale.io.calibration import merged
 
     overlay: dict[str, Any] = {}
     lines: list[FitLine] = []
     notes: list[str] = []
-    if gemm:
-        from gpuscale.evidence.score.gemm import parse_row as parse_gemm
-
-        rows = _parsed(gemm, parse_gemm, notes)
-        found, fitted = gemm_overlay(rows, asked.calibration, f"own measurements: {gemm}")
-        overlay, lines = merged(overlay, found), lines + fitted
-    if collectives:
-        from gpuscale.evidence.score.collectives import parse_row as parse_collective
-
-        rows = _parsed(collectives, parse_collective, notes)
-        source = f"own measurements: {collectives}"
-        found, fitted = collectives_overlay(rows, asked.calibration, source)
-        overlay, lines = merged(overlay, found), lines + fitted
-    if file:
-        scored = _steps(file, notes)
-        found, fitted = site_overlay(scored, f"own measurements: {file}")
+    tables = (
+        (asked.gemm, gemm.parse_row, gemm_overlay),
+        (asked.collectives, collectives.parse_row, collectives_overlay),
+    )
+    for path, parse, fitted_of in tables:
+        if path:
+            rows = _parsed(path, parse, notes)
+            found, fitted = fitted_of(rows, asked.calibration, f"own measurements: {path}")
+            overlay, lines = merged(overlay, found), lines + fitted
+    if asked.file:
+        found, fitted = site_overlay(_steps(asked.file, notes), f"own measurements: {asked.file}")
         overlay, lines = merged(overlay, found), lines + fitted
     return overlay, lines, notes
 
@@ -180,65 +159,6 @@ def _steps(path: str, notes: list[str]) -> list[ScoredRow]:
     return good
 
 
-def _measure(
-    asked: Calibrate, fabric: str, overlay: dict[str, Any], lines: list[FitLine], notes: list[str]
-) -> None:
-    import sys
-
-    from gpuscale.evidence.fit.measure import measure
-    from gpuscale.evidence.fit.torch_backend import torch_backend
-
-    backend = torch_backend()
-
-    def report(text: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-
-    measured = measure(backend, fabric, report)
-    report("")
-    backend.close()
-    add_measured(asked, measured, overlay, lines, notes)
-
-
-def add_measured(
-    asked: Calibrate,
-    measured: Measured,
-    overlay: dict[str, Any],
-    lines: list[FitLine],
-    notes: list[str],
-) -> None:
-    """Fit what `--measure` found, into `overlay`."""
-    from gpuscale.evidence.fit.site import collectives_overlay, gemm_overlay
-    from gpuscale.evidence.score import collectives as collective_rows
-    from gpuscale.evidence.score import gemm as gemm_rows
-    from gpuscale.io.calibration import merged
-
-    source = "gpuscale calibrate --measure"
-    products = [gemm_rows.parse_row(r, i) for i, r in enumerate(measured.gemm, 1)]
-    ops = [collective_rows.parse_row(r, i) for i, r in enumerate(measured.collectives, 1)]
-    reasons = {r for r in (*products, *ops) if isinstance(r, str)}
-    if all(isinstance(r, str) for r in products):
-        raise GpuscaleError(f"measured, but no constants fit: {', '.join(sorted(reasons))}")
-    notes += [f"left out: {reason}" for reason in sorted(reasons)]
-    found, fitted = gemm_overlay(
-        [r for r in products if not isinstance(r, str)], asked.calibration, source
-    )
-    more, also = collectives_overlay(
-        [r for r in ops if not isinstance(r, str)], asked.calibration, source
-    )
-    rates = {
-        "gpu": measured.gemm[0]["gpu"],
-        "copy_bytes_per_s": measured.copy_bytes_per_s,
-        "attention_flop_per_s": measured.attention_flop_per_s,
-    }
-    overlay.update(merged(merged(merged(overlay, found), more), {"measured": rates}))
-    lines += fitted + also
-    notes.append(
-        f"copies {measured.copy_bytes_per_s / 1e9:.0f} GB/s, "
-        f"causal attention forward {measured.attention_flop_per_s / 1e12:.0f} TFLOP/s"
-    )
-
-
 def _document(
     asked: Calibrate, overlay: dict[str, Any], lines: list[FitLine], notes: list[str]
 ) -> Document:
@@ -271,10 +191,5 @@ def _document(
     else:
         blocks.append(Text("not saved: --save FILE writes the constants for --calibration FILE"))
     result = Fits(tuple(lines), text, asked.save)
-    inputs = {
-        "steps": asked.file,
-        "gemm": asked.gemm,
-        "collectives": asked.collectives,
-        "measure": asked.measure,
-    }
+    inputs = {"steps": asked.file, "gemm": asked.gemm, "collectives": asked.collectives}
     return Document("calibrate", inputs, result, blocks, files=files)

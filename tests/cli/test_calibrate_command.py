@@ -1,8 +1,7 @@
-"""`gpuscale calibrate` on files, on a pretended device, and its overlay in other commands."""
+"""`gpuscale calibrate` on files, and its overlay in other commands."""
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import gpuscale
 from gpuscale.answers import calibrate as calibrate_module
 from gpuscale.cli.app import run
-from gpuscale.evidence.fit.measure import MATMUL_M, MATMUL_NK, measure
 from gpuscale.io.calibration import load_arch, load_calibration, load_link, site_factor
 
 DATA = Path(gpuscale.__file__).parent / "data" / "validation"
@@ -119,60 +117,6 @@ def test_overlays_accumulate(capsys, tmp_path):
     assert out(capsys, *args)[0] == 0
     assert site_factor(str(second)) == 1.1
     assert "hopper" in load_calibration(str(second))["arch"]
-
-
-class Pretend:
-    """A device whose products run at a third of an H100's peak."""
-
-    gpu, dtypes, n_ranks, gpus_per_node = "NVIDIA H100 80GB HBM3", ("bf16",), 8, 8
-
-    def matmul_s(self, m, n, k, dtype):
-        return 5e-6 + 2 * m * n * k / 330e12 + n * k * 2 / 2e12
-
-    def copy_s(self, size_bytes):
-        return 2e-6 + 2 * size_bytes / 2.5e12
-
-    def attention_s(self, batch, seq_len, n_heads, head_dim):
-        return 1e-5 + 2 * batch * n_heads * seq_len**2 * head_dim / 400e12
-
-    def collective_s(self, op, size_bytes):
-        return 2e-5 + size_bytes / 200e9
-
-
-def test_measuring_fits_what_the_device_shows(capsys, tmp_path):
-    told = []
-    measured = measure(Pretend(), "", told.append)
-    assert len(measured.gemm) == len(MATMUL_M) * len(MATMUL_NK)
-    assert len(measured.collectives) == 44 and len(told) == len(measured.gemm) + 46
-    assert measured.copy_bytes_per_s == pytest.approx(2.5e12, rel=0.01)
-    assert 300e12 < measured.attention_flop_per_s < 400e12
-    overlay, lines, notes = {}, [], []
-    calibrate_module.add_measured(calibrate_module.Calibrate(), measured, overlay, lines, notes)
-    assert {x.name for x in lines} >= {"arch.hopper.matmul.bf16", "fabric.nvlink4.ops.ring"}
-    product = next(x for x in lines if x.name == "arch.hopper.matmul.bf16")
-    assert product.error_after_frac < 0.5 * product.error_before_frac
-    assert overlay["measured"]["gpu"] == Pretend.gpu and "2494 GB/s" in notes[-1]
-
-
-def test_measure_without_torch_is_one_clear_error(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    code, text, err = out(capsys, "calibrate", "--measure")
-    assert (code, text) == (2, "")
-    assert err.startswith("error: --measure needs PyTorch, which is not installed\n")
-    assert "gpuscale[gpu]" in err
-
-
-def test_measure_without_a_gpu_is_one_clear_error(capsys, monkeypatch):
-    class Cuda:
-        @staticmethod
-        def is_available():
-            return False
-
-    torch = type(sys)("torch")
-    torch.cuda = Cuda
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    code, text, err = out(capsys, "calibrate", "--measure")
-    assert (code, text) == (2, "") and "PyTorch finds none" in err
 
 
 @pytest.mark.parametrize("kind", sorted(calibrate_module.TEMPLATES))
