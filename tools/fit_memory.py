@@ -63,16 +63,7 @@ GROUPS = (
     Group(
         "torchtitan",
         ("torchtitan",),
-        lambda r: (
-            r.software == "torchtitan"
-            and r.memory_kind == "reserved"
-            and (
-                r.full_spec == "yes"
-                or "micro_batch" not in " ".join(r.assumed)
-                or r.layout is not None
-                and r.layout.n_micro_batches == r.layout.pp
-            )
-        ),
+        lambda r: r.software == "torchtitan" and r.memory_kind == "reserved",
         (("live_layers", 0.5), ("gathered_tensors", 1.0), ("fragmentation", 0.03)),
     ),
     Group(

@@ -24,7 +24,7 @@ from gpuscale.core.step.interval import interval_classes
 from gpuscale.core.step.maturity import STACKS
 from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.score.records import quantile
-from gpuscale.evidence.score.runs import feasible, is_stalled, own_runs, records_of, step_seconds
+from gpuscale.evidence.score.runs import feasible, is_stalled, own_runs, problem_of
 from gpuscale.io.software import load_software
 from gpuscale.io.step_calibration import train_folder
 
@@ -105,12 +105,12 @@ def class_errors() -> dict[str, list[float]]:
         stalled = given.software == "nanotron" and is_stalled(given)
         if given.quality == "suspect" or given.superseded or stalled:
             continue
-        run = feasible(given)
+        problem = problem_of(given)
+        run, found_step = feasible(given, problem)
         assert run.model is not None and run.layout is not None
-        hw, _ = records_of(run)
-        off = abs(math.log(step_seconds(run) / given.step_time_s))
-        classes = interval_classes(run.model, hw, run.software, run.layout, len(run.assumed))
-        for name in ("assumed", "wide-tp", "linear-attention"):
+        off = abs(math.log(found_step.step_s / given.step_time_s))
+        classes = interval_classes(run.model, problem.hardware, run.software, run.layout)
+        for name in ("wide-tp", "linear-attention"):
             if name in classes:
                 found[name].append(off)
     return found

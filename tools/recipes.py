@@ -19,19 +19,12 @@ from pathlib import Path
 
 from gpuscale.answers.plan.case import fit_factor
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.facts import model_facts
-from gpuscale.core.memory.fit import usable_bytes
-from gpuscale.core.memory.parameters import parameters_of
-from gpuscale.core.rules import facts_of
 from gpuscale.core.search.engine import search
-from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.space import default_space
-from gpuscale.core.settings import JobSettings
 from gpuscale.core.step.step import breakdown
 from gpuscale.core.words import STEP_PARTS
 from gpuscale.evidence.rows.measurements import TrainingRun
-from gpuscale.evidence.score.runs import own_runs, records_of
-from gpuscale.io.software import capabilities_of, load_software
+from gpuscale.evidence.score.runs import own_runs, problem_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 START, END = "<!-- recipes by tools/recipes.py -->\n", "<!-- end of recipes -->\n"
@@ -89,22 +82,9 @@ def claim_of(run: TrainingRun) -> Claim | None:
     lay = run.layout
     if lay.pp > 1 and run.full_spec == "no":  # without the interleaving of its stages
         return None
-    hw, sw = records_of(run)
-    software = load_software(run.software)
-    facts = facts_of(
-        run.model, lay.seq_len, lay.global_batch_size, run.n_gpus, capabilities_of(software)
-    )
-    facts = replace(facts, settings=settings_of(run))
-    problem = Problem(
-        run.model,
-        hw,
-        sw,
-        model_facts(run.model),
-        parameters_of(software, run.options, hw.architecture),
-        usable_bytes(hw.hbm_bytes),
-        facts,
-        fit_factor=fit_factor("safe", software.name),
-    )
+    problem = problem_of(run)
+    hw, sw, facts = problem.hardware, problem.software, problem.facts
+    problem = replace(problem, fit_factor=fit_factor("safe", run.software))
     space = default_space(facts, hw.scaleup_domain_gpus, lay.precision)
     best = search(problem, space, 0, follow_families=False).best
     if best is None:
@@ -121,15 +101,6 @@ def claim_of(run: TrainingRun) -> Claim | None:
         best.layout,
         term,
         gains[term] / gain if gain > 0 else 0.0,
-    )
-
-
-def settings_of(run: TrainingRun) -> JobSettings:
-    """Read what a recipe sets that some layouts do not go with."""
-    graphs = run.options.get("cuda_graphs")
-    return JobSettings(
-        cuda_graphs=str(graphs) if graphs else None,
-        overlap_ep=bool(run.options.get("overlap_ep")) or None,
     )
 
 

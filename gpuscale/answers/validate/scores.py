@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +76,8 @@ def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[Sc
     from gpuscale.evidence.score.runs import own_copy, predict_run_rows
 
     predict: dict[str, Callable[[Any], list[ScoredRow]]] = {
-        "runs": lambda file: _at_site(predict_run_rows(file), calibration),
-        "layouts": lambda file: _at_site(predict_layout_rows(file), calibration),
+        "runs": lambda file: predict_run_rows(file, calibration),
+        "layouts": lambda file: predict_layout_rows(file, calibration),
         "gemm": lambda file: predict_gemm_rows(file, calibration),
         "collectives": lambda file: predict_collective_rows(file, calibration),
         "inference": lambda file: predict_inference_rows(file, calibration),
@@ -97,29 +97,6 @@ def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[Sc
         under_way(f"scoring {name}", i, len(files))
         found[name] = predict[name](file)
     return found
-
-
-def _at_site(rows: list[ScoredRow], calibration: str | None) -> list[ScoredRow]:
-    """Scale expected steps by the site's factor of an overlay; throughputs inversely."""
-    from gpuscale.io.calibration import site_factor
-
-    factor = site_factor(calibration)
-    if factor == 1.0:
-        return rows
-
-    def scaled(value: float | None, quantity: str) -> float | None:
-        rate = not quantity.endswith("_s")
-        return None if value is None else value / factor if rate else value * factor
-
-    return [
-        replace(
-            r,
-            predicted=scaled(r.predicted, r.quantity),
-            low=scaled(r.low, r.quantity),
-            high=scaled(r.high, r.quantity),
-        )
-        for r in rows
-    ]
 
 
 def _rows_csv(found: Sequence[ScoredRow]) -> str:

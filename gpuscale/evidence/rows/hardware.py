@@ -48,13 +48,9 @@ def asked_gpu(row: Row) -> str | None:
     return gpu
 
 
-def measured_cluster(row: Row) -> ClusterSpec | None:
-    """Usual node of a row's GPU with what the row says of it; None for an unknown GPU."""
-    text = row.get("gpu", "")
-    name = gpu_preset(text)
-    if name is None:
-        return None
-    cluster = load_cluster(name)
+def measured_cluster(row: Row, gpu: str) -> ClusterSpec:
+    """Usual node of a row's GPU, a preset, with what the row says of it."""
+    cluster = load_cluster(gpu)
     per_node, domain = cluster.gpus_per_node, cluster.scaleup_domain_gpus
     try:
         printed = int(float(row.get("gpus_per_node") or 0))
@@ -65,11 +61,11 @@ def measured_cluster(row: Row) -> ClusterSpec | None:
         per_node = printed
     egress = _scaleout(row.get("fabric", ""), per_node) or cluster.egress_bytes_per_s_per_gpu
     change: dict[str, Any] = {
-        "gpu": cluster.gpu.model_copy(update=_overrides(text)),
+        "gpu": cluster.gpu.model_copy(update=_overrides(row.get("gpu", ""))),
         "gpus_per_node": per_node,
         "scaleup_domain_gpus": domain,
         "node_egress_bytes_per_s": (egress or 0.0) * per_node or None,
-        "fabric_class": _fabric_class(row, name),
+        "fabric_class": _fabric_class(row, gpu),
     }
     return cluster.model_copy(update=change)
 

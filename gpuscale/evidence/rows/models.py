@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import Row
 from gpuscale.io.presets import preset_names
 from gpuscale.specs.model import ModelSpec
@@ -18,51 +19,28 @@ def _int(row: Row, key: str) -> int:
     return value if 0 < value < 10**9 else 0
 
 
-def model_of(row: Row) -> tuple[ModelSpec | None, str]:
-    """(model, what was assumed); (None, reason) if the shape is unknown."""
+def model_of(row: Row) -> ModelSpec:
+    """Model of a row: the shape that it prints, else the preset of its name.
+
+    Raises GpuscaleError for a name that is none, without a shape.
+    """
     layers, hidden = _int(row, "layers"), _int(row, "hidden")
-    if layers and hidden:
-        return _printed(row, layers, hidden)
-    name = row.get("model", "").lower()
-    preset = _preset(name)
-    if preset is not None:
-        return preset, f"shape from model preset {preset.name}"
-    return _by_size(row, name)
+    spec = _printed(row, layers, hidden) if layers and hidden else _preset(row.get("model", ""))
+    notes = row.get("notes", "").lower()
+    if re.search(r"mtp (layer|module)", notes) and "w/o mtp" not in notes:
+        spec = spec.model_copy(update={"n_mtp_layers": 1})
+    return spec
 
 
-def _preset(name: str) -> ModelSpec | None:
-    """Model preset whose name is contained in the printed one (or the other way round)."""
+def _preset(name: str) -> ModelSpec:
+    """Model preset whose name is contained in the printed one."""
     from gpuscale.io.models import load_model
 
-    names = list(preset_names("model"))
-    plain = re.sub(r"[^a-z0-9]", "", name)
-    for candidate in sorted(names, key=len, reverse=True):
+    plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    for candidate in sorted(preset_names("model"), key=len, reverse=True):
         if re.sub(r"[^a-z0-9]", "", candidate) in plain:
             return load_model(candidate).spec
-    return None
-
-
-def _by_size(row: Row, name: str) -> tuple[ModelSpec | None, str]:
-    """Make a Llama-shaped dense model of a size: n = 12.4 layers hidden^2, hidden = 100 layers."""
-    params = float(row.get("n_params") or 0)
-    if not params:
-        match = re.search(r"(\d+(?:\.\d+)?)\s*(b|m|t)\b", name)
-        if match is None:
-            return None, "architecture unknown"
-        params = float(match[1]) * {"m": 1e6, "b": 1e9, "t": 1e12}[match[2]]
-    if not 1e7 < params < 1e14:
-        return None, "architecture unknown"
-    layers = max(4, round((params / 12.4 / 1e4) ** (1 / 3)))
-    hidden = max(256, 128 * round((params / 12.4 / layers) ** 0.5 / 128))
-    shape = {
-        "heads": str(hidden // 128),
-        "kv_heads": str(hidden // 128),
-        "head_dim": "128",
-        "ffn": str(128 * round(2.7 * hidden / 128)),
-        "gated_mlp": "yes",
-    }
-    model, _ = _printed({**row, **shape}, layers, hidden)
-    return model, f"shape of a dense model of {params:.3g} parameters"
+    raise GpuscaleError(f"unknown model {name[:40]!r}, and its shape is not printed")
 
 
 def _attention(row: Row, hidden: int) -> dict[str, Any]:
@@ -120,7 +98,7 @@ def _ffn(row: Row, hidden: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
     return dense, moe
 
 
-def _printed(row: Row, layers: int, hidden: int) -> tuple[ModelSpec, str]:
+def _printed(row: Row, layers: int, hidden: int) -> ModelSpec:
     text = row.get("attention", "").lower()
     full = _attention(row, hidden)
     dense, moe = _ffn(row, hidden)
@@ -140,7 +118,7 @@ def _printed(row: Row, layers: int, hidden: int) -> tuple[ModelSpec, str]:
     pattern = ", ".join(
         f"{mixer}+{'dense' if i < n_dense else 'moe'}" for i, mixer in enumerate(order)
     )
-    spec = ModelSpec.model_validate(
+    return ModelSpec.model_validate(
         {
             "name": row.get("model") or "model",
             "hidden_size": hidden,
@@ -153,7 +131,6 @@ def _printed(row: Row, layers: int, hidden: int) -> tuple[ModelSpec, str]:
             "position": "rope" if dense["gated"] else "learned",
         }
     )
-    return spec, ""
 
 
 def _compact(pattern: str) -> str:

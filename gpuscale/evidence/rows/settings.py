@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from gpuscale.core.settings import JobSettings
 from gpuscale.evidence.rows.words import Row, meaning
+from gpuscale.io.maturity import Degrees, settled
+from gpuscale.io.software import load_software
+
+if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.model import ModelSpec
 
 
 def family_of(row: Row) -> str:
@@ -24,11 +32,6 @@ def family_of(row: Row) -> str:
     return name
 
 
-def precision_of(text: str) -> str:
-    """Read the number format of the linear layers: a member of `core.layout.PRECISIONS`."""
-    return meaning("linears", text) or "bf16"
-
-
 def zero_stage_of(text: str, family: str) -> int:
     """ZeRO stage of a `dp_sharding` or `zero_stage` cell; the family's habit when blank."""
     if (stage := meaning("sharding", text.strip())) is not None:
@@ -38,27 +41,83 @@ def zero_stage_of(text: str, family: str) -> int:
     return 0 if family == "megatron-lm-2021" else 1
 
 
-def recompute_of(text: str, n_layers: int, pp: int) -> tuple[str, int | None, tuple[str, ...]]:
-    """(recompute, recompute_layers per stage, modules) of a `recompute` cell."""
-    text = text.lower()
-    if "full" in text:
-        return "full", None, ()
-    if "every other" in text:
-        return "full", max(1, n_layers // (2 * pp)), ()
-    if "per op" in text or "per-op" in text:
-        return "per-op", None, ()
-    if "selective" in text:
-        names = {
-            "mla_up_proj": r"mla.?up",
-            "layernorm": r"norm",
-            "moe_act": r"moe_act",
-            "mlp": r"\bmlp\b",
-            "moe": r"\bmoe\b",
-            "core_attn": r"core_attn|attention",
-        }
-        modules = tuple(name for name, pattern in names.items() if re.search(pattern, text))
-        return "selective", None, modules or ("core_attn",)
-    return "none", None, ()
+def recompute_of(text: str, n_layers: int, pp: int) -> tuple[str, int | None]:
+    """(recompute, layers of a stage that are recomputed) of a `recompute` cell."""
+    found = meaning("recomputed", text) or "none"
+    every_other = "every other" in text.lower()
+    return found, max(1, n_layers // (2 * pp)) if every_other else None
+
+
+def modules_of(text: str) -> tuple[str, ...] | None:
+    """Modules that a `recompute` cell of selective recomputation names.
+
+    >>> modules_of("selective: layernorm, moe_act"), modules_of("full")
+    (('layernorm', 'moe_act'), None)
+    """
+    if meaning("recomputed", text) != "selective":
+        return None
+    found = [m for m, words in MODULE_WORDS.items() if re.search(words, text.lower())]
+    return tuple(found) or ("core_attn",)
+
+
+MODULE_WORDS = {
+    "mla_up_proj": r"mla.?up",
+    "layernorm": r"norm",
+    "moe_act": r"moe_act",
+    "mlp": r"\bmlp\b",
+    "moe": r"\bmoe\b",
+    "core_attn": r"core_attn|attention",
+}
+
+
+def settings_of(
+    row: Row, family: str, model: ModelSpec, cluster: ClusterSpec, layout: Layout
+) -> JobSettings:
+    """Read the settings that a row states; the others are those that `plan` takes.
+
+    The job is one of those that the software's parameters are fitted to: tuned, for most.
+    """
+    notes, spec = row.get("notes", "").lower(), load_software(family)
+    framework = row.get("framework", "").lower()
+    graphs = meaning("graphs", notes)
+    kernels = moe_kernel_generation(notes, framework)
+    if kernels == "2026b" and graphs == "layer":
+        kernels = "2026a"  # the newer ones come with graphs of the whole iteration
+    attention = meaning("trained_attention", f"{framework}; {row.get('attention', '')}")
+    if attention == "flash":  # the generation that the software has
+        attention = "flash2" if spec.attention == "unfused" else None
+    loss = meaning("trained_loss", notes)
+    if family == "torchtitan" and not re.search(r"2026|0\.[3-9]", framework):
+        loss = loss or "eager"
+    offloaded = re.search(r"cpu activation offload of (\d+) layers", notes)
+    said = JobSettings(
+        maturity=spec.fitted_on,
+        cuda_graphs=graphs,
+        dispatcher=meaning("exchange", f"{notes}; {model.name}") if model.has_experts else None,
+        overlap_ep="all-to-all overlap" in notes or None,
+        moe_kernels=kernels or None if model.has_experts else None,
+        recompute_modules=modules_of(row.get("recompute", "")),
+        offload_layers=int(offloaded[1]) if offloaded else None,
+        gradients=meaning("gradients", row.get("precision", "")),
+        attention=attention,
+        loss=loss,
+    )
+    degrees = Degrees.of(layout)
+    return settled(said, spec, model, cluster, precision=layout.precision, degrees=degrees)
+
+
+def changes_of(row: Row, family: str, layout: Layout) -> dict[str, object]:
+    """Read what a row states of its software that no option says: `--set software.KEY=VALUE`."""
+    notes, precision = row.get("notes", "").lower(), meaning("linears", row.get("precision", ""))
+    plain = family == "torchtitan" and precision == "bf16"
+    changes: dict[str, object] = {}
+    if family == "megatron-bridge" and row.get("dp_sharding", "").startswith("HSDP"):
+        changes["outer_shards"] = True  # perf_recipes/nemotronh/common.py: outer_dp_sharding
+    if family == "megatron-deepspeed" and layout.zero_stage == 0:
+        changes["scatter_gather"] = True  # Megatron's pipeline, not DeepSpeed's engine
+    if "eager" in notes or (plain and "compile" not in notes):  # torchtitan's default is eager
+        changes["compiled"] = False
+    return changes
 
 
 def blocks_again(row: Row, family: str, n_layers: int) -> int | None:
@@ -92,75 +151,6 @@ def moe_kernel_generation(notes: str, framework: str = "") -> str:
         return "2025" if year[1] == "25" else "2024"
     release = int(match[1]) * 100 + int(match[2])
     return "2025" if release < 2600 else "2026a" if release < 2606 else "2026b"
-
-
-TOLD = re.compile(r"cuda graphs \w+|moe all-to-all overlap", re.IGNORECASE)
-"""Settings in the notes of a row whose recipe was read."""
-
-_ALIKE = (
-    "source",
-    "dup_group",
-    "precision",
-    "n_gpus",
-    "tp",
-    "pp",
-    "vpp",
-    "cp",
-    "ep",
-    "micro_batch",
-)
-
-
-SHARDED = {"nemotron-3-ultra": 64}
-"""Recipes whose page has no column for the sharding that they set: Megatron-FSDP over so many GPUs
-of an NVLink domain (Megatron-Bridge @067f987, perf_recipes/nemotronh/common.py)."""
-
-
-def _release(notes: str) -> tuple[int, ...]:
-    """Container that a row names; () if none."""
-    match = re.search(r"container (\d\d)\.(\d\d)(?:\.(\d+))?", notes)
-    return tuple(int(n or 0) for n in match.groups()) if match else ()
-
-
-def with_recipes(rows: Sequence[Row]) -> list[Row]:
-    """Give rows whose recipe was not read the settings of the last one that was.
-
-    Performance pages print layouts; what else a recipe sets is noted where its file was read. The
-    same layout of the same job in a newer container has the recipe of the last one before it.
-    """
-    read: dict[tuple[str, ...], list[tuple[tuple[int, ...], Row]]] = {}
-    for row in rows:
-        if "/configs@" in row.get("notes", "") and _release(row["notes"]):
-            key = tuple(row.get(name, "") for name in _ALIKE)
-            read.setdefault(key, []).append((_release(row["notes"]), row))
-    return [_sharded(_like_before(row, read)) for row in rows]
-
-
-def _sharded(row: Row) -> Row:
-    """Give a row the sharding that its page leaves out."""
-    if "no FSDP column" in row.get("derived", ""):
-        gpus = SHARDED.get(row.get("model", "").lower(), 0)
-        return {**row, "dp_sharding": f"HSDP {gpus // int(row['tp'])}"} if gpus else row
-    return row
-
-
-def _like_before(row: Row, read: dict[tuple[str, ...], list[tuple[tuple[int, ...], Row]]]) -> Row:
-    notes = row.get("notes", "")
-    own = _release(notes)
-    if not own or "/configs@" in notes:
-        return row
-    before = [x for x in read.get(tuple(row.get(n, "") for n in _ALIKE), []) if x[0] <= own]
-    if not before:
-        return row
-    last = max(before, key=lambda x: x[0])[1]
-    told = TOLD.findall(last["notes"])
-    again = row.get("recompute") or last.get("recompute", "")
-    return {**row, "notes": "; ".join([notes, *told]), "recompute": again}
-
-
-def schedule_of(row: Row) -> str:
-    """Read the pipeline schedule: a member of `core.schedules.SCHEDULES`."""
-    return meaning("schedule", row.get("pp_schedule", "")) or "1f1b"
 
 
 def shard_group_of(row: Row, n_ranks: int) -> int | None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import correlation, fmean
 
 from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.rows.words import Rows
 from gpuscale.evidence.score.records import ScoredRow
-from gpuscale.evidence.score.runs import is_stalled, predicted_memory, read_runs, step_seconds
-from gpuscale.io.step_calibration import Calibration
-
-"""MFU at which a step is taken to compute when an unexplained stall is looked for."""
+from gpuscale.evidence.score.runs import is_stalled, read_runs, scored_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class Choice:
     worst_first_pick_frac: float
 
 
-def predict_layout_rows(rows: Rows, calibration: Calibration | None = None) -> list[ScoredRow]:
+def predict_layout_rows(rows: Rows, calibration: str | Path | None = None) -> list[ScoredRow]:
     """Predict throughput and memory of every row of a layouts.csv, in order.
 
     A layout that the memory model calls infeasible still gets a throughput, and the reason says
@@ -36,38 +34,24 @@ def predict_layout_rows(rows: Rows, calibration: Calibration | None = None) -> l
     return [_scored(run, calibration) for run in read_runs(rows)]
 
 
-def _scored(run: TrainingRun, calibration: Calibration | None) -> ScoredRow:
-    extra: dict[str, float | None] = {
-        "measured_memory_bytes": run.memory_bytes,
-        "predicted_memory_bytes": None,
-    }
-    classes = {**run.classes, "group": run.source}
-    rate = run.tokens_per_s_per_gpu
-    if run.model is None or run.layout is None or run.hardware is None:
-        return ScoredRow(
-            id=run.id,
-            gpu=run.gpu,
-            quantity="tokens_per_s_per_gpu",
-            measured=rate,
-            reason=run.reason or "not understood",
-            classes=classes,
-            extra=extra,
-        )
-    seconds = step_seconds(run, calibration)
-    tokens = run.layout.global_batch_size * run.layout.seq_len
-    memory = predicted_memory(run)
-    extra["predicted_memory_bytes"] = memory
-    classes["clean"] = "no" if is_stalled(run) else "yes"
-    fits = memory is None or memory <= run.hardware.gpu.hbm_bytes
-    return ScoredRow(
-        id=run.id,
-        gpu=run.gpu,
+def _scored(run: TrainingRun, calibration: str | Path | None) -> ScoredRow:
+    """Score the throughput of a layout: tokens of a step over its time."""
+    found = scored_run(run, calibration)
+    rate, reason = None, found.reason
+    if found.predicted and run.layout is not None and run.hardware is not None:
+        tokens = run.layout.global_batch_size * run.layout.seq_len
+        rate = tokens / (found.predicted * run.n_gpus)
+        peak = found.extra["predicted_memory_bytes"] or 0.0
+        reason = "" if peak <= run.hardware.gpu.hbm_bytes else "does not fit"
+    return replace(
+        found,
         quantity="tokens_per_s_per_gpu",
-        measured=rate,
-        predicted=tokens / (seconds * run.n_gpus),
-        reason="" if fits else "does not fit",
-        classes=classes,
-        extra=extra,
+        measured=run.tokens_per_s_per_gpu,
+        predicted=rate,
+        low=None,
+        high=None,
+        reason=reason,
+        classes={**found.classes, "group": run.source, "clean": "no" if is_stalled(run) else "yes"},
     )
 
 
