@@ -20,7 +20,7 @@ from pathlib import Path
 
 from gpuscale.core.memory.facts import ModelFacts, model_facts
 from gpuscale.core.memory.parameters import MemoryParameters, parameters_of
-from gpuscale.core.memory.peak import peak_stage, stage_memories
+from gpuscale.core.memory.peak import printed_bytes
 from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.score.runs import read_runs
 from gpuscale.io.software import load_software
@@ -98,9 +98,7 @@ def facts(run: TrainingRun) -> ModelFacts:
 def predicted(run: TrainingRun, parameters: MemoryParameters) -> float:
     """Bytes of a run, counted as its source counts."""
     assert run.layout is not None
-    stages = stage_memories(facts(run), run.layout, parameters)
-    kind = parameters.printed_kind if run.memory_kind == "printed" else run.memory_kind
-    return peak_stage(stages, parameters.printed_stage).kind_bytes(kind)
+    return printed_bytes(facts(run), run.layout, parameters, run.memory_kind)
 
 
 def of_run(run: TrainingRun, family: MemoryParameters) -> MemoryParameters:

@@ -26,10 +26,10 @@ from gpuscale.core.memory.peak import (
     kept_share,
     layer_activations,
     layout_activations,
-    measured_like,
     one_stage,
     passing_bytes,
     peak_stage,
+    printed_bytes,
     shards,
     stage_memories,
     state_block,
@@ -530,9 +530,12 @@ def test_figures_as_families_print_them():
         stages = stage_memories(model_facts(LLAMA), layout, p)
         one = stages[0] if p.printed_stage == "first" else max(stages, key=lambda s: s.total_bytes)
         for kind in ("", "printed"):
-            found = measured_like(LLAMA, layout, software, kind)
+            found = printed_bytes(model_facts(LLAMA), layout, parameters_of(software), kind)
             assert found == one.kind_bytes(p.printed_kind)
-        assert measured_like(LLAMA, layout, software, "allocated") == one.allocated_bytes
+        assert (
+            printed_bytes(model_facts(LLAMA), layout, parameters_of(software), "allocated")
+            == one.allocated_bytes
+        )
 
 
 def test_terms_of_a_stage():

@@ -6,23 +6,17 @@ States by Rajbhandari et al. 2019 (ZeRO, arXiv:1910.02054), activations by Korth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import is_narrow
 from gpuscale.core.layout import Layout, meant_recompute
-from gpuscale.core.memory.facts import ModelFacts, model_facts
+from gpuscale.core.memory.facts import ModelFacts
 from gpuscale.core.memory.layer import layer_bytes
-from gpuscale.core.memory.parameters import MemoryParameters, parameters_of
+from gpuscale.core.memory.parameters import MemoryParameters
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.schedules import in_flight, schedule_of
 from gpuscale.core.stages import StageParams, layout_stages
-
-if TYPE_CHECKING:
-    from gpuscale.specs.model import ModelSpec
-    from gpuscale.specs.software import SoftwareSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,20 +322,14 @@ def stage_memories(
     return tuple(one_stage(model, s, i, layout, parameters, acts) for i, s in enumerate(stages))
 
 
-def measured_like(
-    model: ModelSpec,
-    layout: Layout,
-    software: SoftwareSpec,
-    kind: str,
-    options: Mapping[str, object] | None = None,
+def printed_bytes(
+    facts: ModelFacts, layout: Layout, parameters: MemoryParameters, kind: str
 ) -> float:
     """Bytes to compare with a printed figure of `kind`; "printed" is what the family logs. [byte].
 
     nanotron logs only its first rank, so the first stage is taken there.
     """
-    parameters = parameters_of(software, options)
-    stages = stage_memories(model_facts(model), layout, parameters)
-    chosen = peak_stage(stages, parameters.printed_stage)
+    chosen = peak_stage(stage_memories(facts, layout, parameters), parameters.printed_stage)
     return chosen.kind_bytes(parameters.printed_kind if kind in ("", "printed") else kind)
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpuscale.core.memory.peak import peak_stage, stage_memories
+from gpuscale.core.memory.peak import printed_bytes
 from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.plan.estimate import Estimate, estimate
 from gpuscale.core.rules import facts_of
@@ -45,20 +45,6 @@ def problem_of(run: TrainingRun, calibration: str | Path | None = None) -> Probl
         precision=lay.precision,
         calibration=None if calibration is None else str(calibration),
         settings=run.settings,
-    )
-
-
-def printed_bytes(run: TrainingRun, found: Estimate, problem: Problem) -> float:
-    """Peak memory as the row's source prints it. [byte].
-
-    nanotron logs only its first rank, so the first stage is taken there.
-    """
-    assert run.layout is not None
-    parameters = problem.memory_parameters
-    stages = stage_memories(problem.memory_facts, run.layout, parameters)
-    stage = peak_stage(stages, parameters.printed_stage)
-    return stage.kind_bytes(
-        parameters.printed_kind if run.memory_kind in ("", "printed") else run.memory_kind
     )
 
 
@@ -129,7 +115,9 @@ def scored_run(run: TrainingRun, calibration: str | Path | None = None) -> Score
         problem = problem_of(run, calibration)
         run, found = feasible(run, problem)
         assert run.layout is not None
-        extra["predicted_memory_bytes"] = printed_bytes(run, found, problem)
+        extra["predicted_memory_bytes"] = printed_bytes(
+            problem.memory_facts, run.layout, problem.memory_parameters, run.memory_kind
+        )
         low, high = step_interval(found.step, problem, run.software, run.layout)
     except (GpuscaleError, ValueError, ArithmeticError, KeyError, TypeError) as error:
         extra["predicted_memory_bytes"] = None
