@@ -70,6 +70,9 @@ class Tuning(KernelOptions):
     packing: Asked[bool] = flag(
         "Rows packed to the full length: no padding, attention within examples of --mean-len."
     )
+    group_by_length: Asked[bool] = flag(
+        "Batches are of rows of like length: hardly any padding. With --mean-len.", tasks=("tune",)
+    )
     eval_batch: Asked[int | None] = whole(
         "Sequences of a micro-batch of the evaluation, where it runs between the steps.",
         most=1e6,

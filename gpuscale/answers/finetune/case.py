@@ -240,6 +240,7 @@ def make_case(
         gpus_per_node=loaded.cluster.gpus_per_node,
         mean_tokens=asked.mean_len,
         packed=asked.packing,
+        grouped=asked.group_by_length,
         legal=partial(is_legal, model, family),
     )
     unsaid = _unsaid(asked, wanted)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.explain import memory_terms
 from gpuscale.answers.finetune.words import states_text, time_text
+from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import Held, bill_terms
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.remedy import Remedy
-from gpuscale.core.layout import Layout
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.step.records import Breakdown
@@ -62,24 +62,16 @@ class Against:
 
 
 @dataclass(frozen=True, slots=True)
-class TuningPlan:
+class TuningPlan(Room):
     """The chosen way, the others, and what would help where none fits."""
 
-    fits: bool
-    fits_probability: float
     tokens: float
     chosen: Option
     n_gpus: int
-    layout: Layout
     step_s: float
     step_low_s: float  # 80 % interval
     step_high_s: float
     tokens_per_s: float
-    peak_bytes: float
-    capacity_bytes: float
-    memory_interval_factor_80: float
-    peak_low_bytes: float  # 80 % interval, over what is open
-    peak_high_bytes: float
     decides: str  # the setting that nobody said and that moves the peak most
     run_s: float
     cost_usd: float | None

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.words import head_text, time_text
+from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import Held, bill_terms
-from gpuscale.core.layout import Layout
 from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.rl.estimate import RlEstimate
@@ -35,24 +35,16 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class RlAnswer:
-    """A step of RL and its memory."""
+class RlAnswer(Room):
+    """A step of RL and its memory; the layout is that of training."""
 
-    fits: bool
-    fits_probability: float
     n_gpus: int
-    layout: Layout  # of training
     step_s: float
     step_low_s: float  # 80 % interval
     step_high_s: float
     tokens_per_s: float
     samples_per_s: float
     bound: str
-    peak_bytes: float
-    capacity_bytes: float
-    memory_interval_factor_80: float
-    peak_low_bytes: float  # 80 % interval, over what is open
-    peak_high_bytes: float
     decides: str  # the setting that nobody said and that moves the peak most
     estimate: RlEstimate
     steps: int | None  # of the run

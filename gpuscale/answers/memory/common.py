@@ -51,19 +51,25 @@ def served_parts(m: ServingMemory) -> list[tuple[str, float]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
-    """Memory of the fullest GPU of a job, as pretraining and fine-tuning answer it. [byte]."""
+class Room:
+    """Whether a job fits the fullest GPU. [byte]."""
 
     fits: bool
     fits_probability: float
     layout: Layout
     peak_bytes: float
     capacity_bytes: float
-    hbm_bytes: float
-    headroom_bytes: float
     memory_interval_factor_80: float  # of the family, all settings known
     peak_low_bytes: float  # 80 % interval, over what is open
     peak_high_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peak(Room):
+    """The same as pretraining and fine-tuning answer `memory`. [byte]."""
+
+    hbm_bytes: float
+    headroom_bytes: float
     allocated_bytes: float
     reserved_bytes: float
     nvidia_smi_bytes: float

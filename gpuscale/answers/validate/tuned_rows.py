@@ -107,6 +107,7 @@ def asked_of(row: Row) -> dict[str, Any]:
         "max_len": seq_len,
         "mean_len": mean and min(mean, seq_len),
         "packing": text("packing", "").startswith("yes"),
+        "group_by_length": bool(meaning("grouped", row.get("source", ""))),
         "optimizer": optimizer,
         "recompute": meaning("recompute", text("checkpointing", "")),
         "loss": meaning("loss", text("fused_ce", "")),

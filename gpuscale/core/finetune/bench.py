@@ -61,6 +61,7 @@ class Bench:
     gpus_per_node: int
     mean_tokens: float | None = None  # of the data, where rows are padded or packed
     packed: bool = False
+    grouped: bool = False  # batches are of rows of like length
     legal: Callable[[Layout], bool] = lambda _: True  # what the framework can run
     end: int = 0  # of the memory interval, that must fit: 1 upper, 0 expected, -1 lower
 
@@ -85,7 +86,8 @@ class Bench:
         if self.packed:
             job = _apart(job, token_mean(self.mean_tokens, layout.seq_len))
             return finetune_step(self.model, job, *self.site(job))
-        padded = padded_mean(self.mean_tokens, layout.seq_len, layout.micro_batch_size)
+        together = 1 if self.grouped else layout.micro_batch_size
+        padded = padded_mean(self.mean_tokens, layout.seq_len, together)
         usual = replace(job, layout=replace(layout, seq_len=max(1, round(padded))))
         frac = min(1.0, self.mean_tokens / usual.layout.seq_len)
         return finetune_step(self.model, usual, *self.site(usual), useful_frac=frac)
