@@ -101,6 +101,7 @@ class ModelSpec(Spec):
     weight_bits: float | None = Field(default=None, gt=0, le=64)  # as published, if quantised
     weight_format: str = ""  # the same by name, where the bits do not tell
     fp8_keeps_attention: bool = False  # its makers' fp8 checkpoint has attention in 16 bits
+    fp8_whole_layers: NonNegativeInt = 0  # and so many layers have their MLP in 16 bits too
     notes: str = ""
     sources: dict[str, str] = Field(default_factory=dict)
 

@@ -1,5 +1,6 @@
 """Physics of a serving pass: ranks, exchange, drafts, pools, power, memory."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.model.params import count_params
+from gpuscale.core.serving import layouts
 from gpuscale.core.serving.disaggregated import prefill_worker
 from gpuscale.core.serving.exchange import exchange_s
 from gpuscale.core.serving.forward import exposed_s, pass_time, side_by_side_s
@@ -247,3 +249,18 @@ def test_kernels_that_unpack_weights_lose_on_datacenter_blackwell_alone():
     )
     assert large.widened_memory_eff < desktop.widened_memory_eff == hopper.widened_memory_eff
     assert large.small_kernel_s == desktop.small_kernel_s
+
+
+def test_fp8_checkpoint_keeps_what_its_config_names(tmp_path):
+    """Llama 3.1 405B in FP8: vLLM prints 57.75 GiB on each of 8 GPUs; the lists are the hub's."""
+    shape = {"hidden_size": 16384, "intermediate_size": 53248, "num_hidden_layers": 126}
+    shape |= {"num_attention_heads": 128, "num_key_value_heads": 8, "vocab_size": 128256}
+    kept = [f"model.layers.{i}.self_attn.{p}_proj" for i in range(126) for p in "qkvo"]
+    kept += [f"model.layers.{i}.mlp.{p}_proj" for i in (0, 125) for p in ("down", "gate", "up")]
+    quantised = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": kept}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "llama", "quantization_config": quantised, **shape}))
+    found = load_model(str(path)).spec
+    assert found.fp8_keeps_attention and found.fp8_whole_layers == 2
+    formats = replace(layouts.checkpoint_formats(found, "fp8", "bf16"), tp=8)
+    assert replica_weight_bytes(found, formats) == pytest.approx(57.75 * 2**30, rel=0.02)

@@ -111,8 +111,6 @@ def grouped_s(
         beside_weights = sum(w * (1.0 + k.grouped_ramp_depth / inner) for w, inner in shapes)
         tiled = 2.0 * (rows + k.grouped_ramp_rows * site.software.ramp_factor * met)
     beside = k.grouped_vector_ratio * site.software.vector_factor * site.vector_flop_per_s
-    if dtype == "fp8-block":  # sums of a block are scaled one by one (DeepSeek-V3, section 3.5.2)
-        beside /= k.block_scale_factor
     compute_s = tiled * (expert_weights / (peak * MATRIX_EFF) + beside_weights / beside)
     blended = float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
     return site.software.grouped_factor * blended

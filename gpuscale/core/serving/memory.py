@@ -103,6 +103,7 @@ def replica_weight_bytes(
         layers += group.n * (
             narrow * (routed / replica.group + beside / replica.tp) + wide * mixer / replica.tp
         )
+    layers += (2.0 - narrow) * kept_params(model, replica) / replica.tp
     per_stage = math.ceil(model.n_layers / replica.pp) / model.n_layers
     edges = edge_params(model, replica.pp)
     if embedding_on_host and head_params(model):
@@ -110,6 +111,14 @@ def replica_weight_bytes(
     drafts = mtp_params(model) * narrow / replica.group if replica.drafts else 0.0
     each = min(edge_bytes(f) for f in (replica.ffn_format, replica.attention_format))
     return layers * per_stage + each * edges / replica.tp + drafts
+
+
+def kept_params(model: ModelSpec, replica: Replica) -> float:
+    """Weights of the MLPs that a checkpoint in fp8 keeps in 16 bits beside the attention. [1]."""
+    if replica.ffn_format != "fp8" or replica.attention_format != "bf16":
+        return 0.0
+    whole = sum(g.n * ffn_params(g.ffn, model.hidden_size) for g in model.layer_groups)
+    return whole * model.fp8_whole_layers / model.n_layers
 
 
 def edge_params(model: ModelSpec, pp: int) -> float:

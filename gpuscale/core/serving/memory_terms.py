@@ -15,6 +15,7 @@ from gpuscale.core.serving.memory import (
     activation_bytes,
     cache_room,
     edge_params,
+    kept_params,
     reserved_bytes,
     routed_params,
 )
@@ -46,18 +47,21 @@ def weights_term(model: ModelSpec, replica: Replica, room: CacheRoom) -> Term:
     h, groups = model.hidden_size, model.layer_groups
     routed = sum(g.n * routed_params(g.ffn, h) for g in groups)
     ffn = "dense_params / tp" + (" + routed_params / group" if routed else "")
+    kept = kept_params(model, replica)
+    wide = " + (2 - ffn_bytes_each) * kept_params / tp" if kept else ""
     drafts = " + ffn_bytes_each * draft_params / group" if replica.drafts else ""
     return term_of(
         "weights_bytes",
         "bytes",
-        f"stage_layers / layers * (ffn_bytes_each * ({ffn}) + mixer_bytes_each * mixer_params / tp)"
-        f" + edge_bytes_each * edge_params / tp{drafts}",
+        f"stage_layers / layers * (ffn_bytes_each * ({ffn}) + mixer_bytes_each * mixer_params / tp"
+        f"{wide}) + edge_bytes_each * edge_params / tp{drafts}",
         "formats table; embedding and head in 16 bits but in GGUF; experts over the group",
         room,
         replica,
         ffn_bytes_each=weight_bytes(1.0, replica.ffn_format, scales=True),
         dense_params=sum(g.n * ffn_params(g.ffn, h) for g in groups) - routed,
         routed_params=routed,
+        kept_params=kept,
         mixer_bytes_each=weight_bytes(1.0, replica.attention_format, scales=True),
         mixer_params=sum(
             g.n * (mixer_params(g.mixer, h) + layer_norm_params(model)) for g in groups

@@ -146,6 +146,7 @@ def _spec(
         "n_mtp_layers": _mtp_layers(k),
         "vision_params": _vision(wrapper, wrapper_type, h, warnings),
         "weight_bits": _weight_bits(k, wrapper, warnings),
+        **_kept_wide(k, wrapper),
         "sources": {"shape": f"config.json ({k.where}), model type {wrapper_type or text_type}"},
     }
     return ModelSpec(**{**fields, **parts.spec})
@@ -210,6 +211,23 @@ def _weight_bits(k: Keys, wrapper: Keys, warnings: list[str]) -> float | None:
                 warnings.append(f"{k.where}: quantization_config is not understood; bf16 is meant")
             return bits
     return None
+
+
+NOT_CONVERTED = ("modules_to_not_convert", "ignored_layers", "ignore")
+"""Keys of `quantization_config` with the modules that a checkpoint keeps in 16 bits."""
+
+
+def _kept_wide(k: Keys, wrapper: Keys) -> dict[str, Any]:
+    """Find what an fp8 checkpoint keeps in 16 bits: attention of most layers, MLPs of some."""
+    tables = (table.table.get("quantization_config") for table in (wrapper, k))
+    found = next((t for t in tables if isinstance(t, dict)), {})
+    names = [str(name) for key in NOT_CONVERTED for name in found.get(key) or ()]
+    if "fp8" not in f"{found.get('quant_method')} {found.get('quant_algo')}".lower():
+        return {}
+    mlps = {m[1] for name in names if (m := re.search(r"layers\.(\d+)\.mlp\.\w+_proj", name))}
+    mixers = {(re.findall(r"layers\.(\d+)", n) or ["*"])[0] for n in names if "self_attn" in n}
+    attention = "*" in mixers or 2 * len(mixers) > (k.optional("num_hidden_layers") or 1)
+    return {"fp8_keeps_attention": attention, "fp8_whole_layers": len(mlps) if attention else 0}
 
 
 def _bits(quantization: Mapping[str, Any]) -> float | None:
