@@ -17,8 +17,7 @@ from gpuscale.core.rules import facts_of
 from gpuscale.core.search.incumbents import Incumbents
 from gpuscale.core.search.problem import problem_for
 from gpuscale.core.search.results import Found
-from gpuscale.core.serving.replica import ServingJob
-from gpuscale.core.serving.roofline import serving_times, weights_read_bytes
+from gpuscale.core.serving.replica import ServingJob, serving_times, weights_read_bytes
 from gpuscale.core.step.records import Breakdown, Hardware, Software
 from gpuscale.io.models import load_model
 

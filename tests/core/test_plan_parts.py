@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gpuscale.core.capabilities import ANY
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.model.params import experts_met_frac
 from gpuscale.core.plan.batch import TOLERANCE, sequences_for
 from gpuscale.core.plan.estimate import estimate, run_of
 from gpuscale.core.plan.pareto import most_headroom, time_against_memory
@@ -22,8 +23,7 @@ from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.results import Counts
 from gpuscale.core.search.space import default_space, grids
-from gpuscale.core.serving.replica import ServingJob
-from gpuscale.core.serving.roofline import experts_met_frac, serving_times, weights_read_bytes
+from gpuscale.core.serving.replica import ServingJob, serving_times, weights_read_bytes
 from gpuscale.core.words import STEP_PARTS
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.jobs import make_problem

@@ -7,8 +7,7 @@ import pytest
 from gpuscale.core.serving.forward import pass_time
 from gpuscale.core.serving.load import most_sequences
 from gpuscale.core.serving.records import Batch, PassTime, Replica
-from gpuscale.core.serving.replica import ServingJob
-from gpuscale.core.serving.roofline import serving_times
+from gpuscale.core.serving.replica import ServingJob, serving_times
 from gpuscale.core.serving.service import Demand, Service
 from gpuscale.core.serving.traffic import Lengths
 from gpuscale.io.hardware import load_cluster

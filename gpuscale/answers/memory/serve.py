@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_serving
@@ -21,12 +21,13 @@ from gpuscale.core.serving.replica import (
     FewestServing,
     ServingJob,
     ServingMemory,
+    ServingTimes,
     fewest_serving,
     model_weight_bytes,
     replica_memory,
     replica_of,
+    serving_times,
 )
-from gpuscale.core.serving.roofline import ServingTimes, serving_times
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
@@ -90,33 +91,37 @@ def serving_document(asked: Memory) -> Document:
         if tp * pp != n:
             raise GpuscaleError(f"--gpus {n} is no whole number of nodes; give --tp and --pp")
     refuse_serving(loaded.model, tp, pp)
-    hbm = loaded.gpu.hbm_bytes
-    device = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
-    split_kv = asked.dp_attention
-    engine = load_framework("vllm", hbm, loaded.gpu.architecture).memory
-    per_gpu = replica_memory(loaded.model, job, tp, pp, device, split_kv=split_kv, engine=engine)
-    fewest = fewest_serving(
-        loaded.model, job, device, loaded.cluster.gpus_per_node, split_kv=split_kv, engine=engine
-    )
+    gpu, split_kv = loaded.gpu, asked.dp_attention
+    device = usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
+    engine = load_framework("vllm", gpu.hbm_bytes, gpu.architecture).memory
+    m = replica_memory(loaded.model, job, tp, pp, device, split_kv=split_kv, engine=engine)
+    node = loaded.cluster.gpus_per_node
+    rate = _rate(gpu, job.weights)
+    times = serving_times(loaded.model, job, tp, pp, gpu.hbm_bytes_per_s, rate)
     replica = replica_of(loaded.model, job, tp, pp, split_kv=split_kv)
-    rate = _rate(loaded.gpu, job.weights)
-    times = serving_times(loaded.model, job, tp, pp, loaded.gpu.hbm_bytes_per_s, rate)
     terms = (
-        *_time_terms(times, tp, rate, loaded.gpu.hbm_bytes_per_s),
-        *serving_terms(loaded.model, replica, engine, per_gpu),
-        usable_term(loaded.gpu.usable_hbm_bytes, hbm, device),
+        *_time_terms(times, tp, rate, gpu.hbm_bytes_per_s),
+        *serving_terms(loaded.model, replica, engine, m),
+        usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, device),
     )
-    return _document(
-        asked,
-        loaded,
-        job=job,
-        degrees=(tp, pp),
-        hbm=hbm,
-        m=per_gpu,
-        fewest=fewest,
+    cache = kv_cache_bytes(loaded.model, job.context_tokens, weight_bytes(1.0, job.kv))
+    result = ServingAnswer(
+        fits=m.fits,
+        n_gpus=tp * pp,
+        tp=tp,
+        pp=pp,
+        peak_bytes=m.total_bytes,
+        capacity_bytes=m.usable_bytes,
+        all_weights_bytes=model_weight_bytes(loaded.model, job.weights),
+        kv_bytes_per_token=m.kv_bytes_per_token_all_gpus,
+        kv_bytes_per_sequence=cache,
+        context_tokens=job.context_tokens,
+        per_gpu=m,
+        hbm_bytes=gpu.hbm_bytes,
+        fewest=fewest_serving(loaded.model, job, device, node, split_kv=split_kv, engine=engine),
         times=times,
-        terms=terms,
     )
+    return _laid_out(asked, loaded, result, job, terms)
 
 
 def _rate(gpu: GpuSpec, weights: str) -> float:
@@ -151,63 +156,25 @@ def _job(asked: Memory, model: ModelSpec) -> ServingJob:
     )
 
 
-def _document(
-    asked: Memory,
-    loaded: Loaded,
-    job: ServingJob,
-    degrees: tuple[int, int],
-    hbm: float,
-    m: ServingMemory,
-    fewest: FewestServing | None,
-    times: ServingTimes,
-    terms: tuple[Term, ...],
+def _laid_out(
+    asked: Memory, loaded: Loaded, r: ServingAnswer, job: ServingJob, terms: tuple[Term, ...]
 ) -> Document:
-    tp, pp = degrees
-    result = ServingAnswer(
-        fits=m.fits,
-        n_gpus=tp * pp,
-        tp=tp,
-        pp=pp,
-        peak_bytes=m.total_bytes,
-        capacity_bytes=m.usable_bytes,
-        all_weights_bytes=model_weight_bytes(loaded.model, job.weights),
-        kv_bytes_per_token=m.kv_bytes_per_token_all_gpus,
-        kv_bytes_per_sequence=kv_cache_bytes(
-            loaded.model, job.context_tokens, weight_bytes(1.0, job.kv)
-        ),
-        context_tokens=job.context_tokens,
-        per_gpu=m,
-        hbm_bytes=hbm,
-        fewest=fewest,
-        times=times,
-    )
+    """Lay the answer out."""
     head = (
-        f"{loaded.model.name} served on {tp * pp:,} {loaded.gpu.name}: TP {tp}, PP {pp}, "
+        f"{loaded.model.name} served on {r.n_gpus:,} {loaded.gpu.name}: TP {r.tp}, PP {r.pp}, "
         f"weights {job.weights}, KV {job.kv}, context {job.context_tokens:,.0f}, "
-        f"{m.concurrency:,} sequence" + ("s" if m.concurrency > 1 else "")
+        f"{job.concurrency:,} sequence" + ("s" if job.concurrency > 1 else "")
     )
     inputs = {
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
         "catalogue": asked.catalogue,
-        "tp": tp,
-        "pp": pp,
+        "tp": r.tp,
+        "pp": r.pp,
         **asdict(job),
         "dp_attention": asked.dp_attention,
     }
-    return _laid_out(loaded, inputs, result, job, head, terms)
-
-
-def _laid_out(
-    loaded: Loaded,
-    inputs: dict[str, Any],
-    r: ServingAnswer,
-    job: ServingJob,
-    head: str,
-    terms: tuple[Term, ...],
-) -> Document:
-    """Lay the answer out."""
     m, rows = r.per_gpu, served_parts(r.per_gpu)
     table = part_table(rows, m.total_bytes, "expected")
     facts = _facts(m, r, job)

@@ -10,5 +10,5 @@
   pass times it needs, `queueing` the formula that brackets it, `service` and `disaggregated` make
   a replica or two pools of it.
 
-The roofline of the same replica is `core.serving.roofline.serving_times`; the two are never mixed.
+The roofline of the same replica is `core.serving.replica.serving_times`; the two are never mixed.
 """

@@ -1,6 +1,8 @@
-"""Memory of a serving replica: shares of weights and cache per GPU, the smallest replica.
+"""A serving replica by itself: memory of a GPU, the smallest that fits, its roofline.
 
-Weights and cache of a replica under TP: Pope et al. 2022 (arXiv:2211.05102), section 3.
+Prefill, decode, weights and cache under TP: Pope et al. 2022 (arXiv:2211.05102), sections 2 and 3;
+experts met by a small batch: expectation of distinct draws (Feller 1968, volume 1, chapter IV).
+The roofline leaves communication out.
 """
 
 from __future__ import annotations
@@ -10,8 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import edge_bytes, number_format, weight_bytes
+from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import gpu_counts
 from gpuscale.core.model import kv_cache, params
+from gpuscale.core.model.flops import flop_per_token
+from gpuscale.core.run.time import job_time_s
+from gpuscale.core.serving.ideal import decode_time_s
 from gpuscale.core.serving.layouts import checkpoint_formats
 from gpuscale.core.serving.memory import EngineMemory, cache_bytes_per_sequence, cache_room
 
@@ -195,3 +201,71 @@ def fewest_serving(
         if one.fits:
             return FewestServing(n, pp, tp, pp)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class ServingTimes:
+    """Roofline times of one replica."""
+
+    prefill_flop: float  # of one prompt as long as the context
+    prefill_s: float
+    decode_flop: float  # of one token of every sequence of a pipeline group
+    decode_read_bytes: float  # weights met and cache read for it, all GPUs
+    decode_s: float  # one token of every sequence
+    decode_bound: str  # "memory" | "compute"
+    group_sequences: int  # sequences that one pipeline stage works on at a time
+    weights_read_frac: float  # of all weights, by the tokens of a group
+    tokens_per_s: float  # of the replica
+    tokens_per_s_per_sequence: float
+
+
+def weights_read_bytes(model: ModelSpec, dtype: str, n_tokens: int) -> float:
+    """Weights read to decode one token of each of `n_tokens` sequences. [byte].
+
+    All but the input embedding; of the routed experts those that are chosen.
+    """
+    facts = model_facts(model)
+    total = model_weight_bytes(model, dtype)
+    if not model.tie_embeddings:
+        total -= params.embedding_params(model) * edge_bytes(dtype)
+    for kind in facts.weights.sequence:
+        layer, experts = facts.kinds[kind], facts.weights.kinds[kind].expert_params
+        if experts:
+            met = params.experts_met_frac(layer.n_experts, layer.top_k, n_tokens)
+            total -= (1.0 - met) * weight_bytes(experts, dtype, scales=True)
+    return total
+
+
+def serving_times(
+    model: ModelSpec, job: ServingJob, tp: int, pp: int, hbm_bytes_per_s: float, flop_per_s: float
+) -> ServingTimes:
+    """Compute times of a replica of `tp` x `pp` GPUs.
+
+    A token passes the pipeline stages one after another, so only `tp` GPUs work on it at a time;
+    the sequences are split in `pp` groups that keep all stages busy.
+
+    `job`: formats, context, concurrency. `tp`, `pp`: degrees. [1]
+    `hbm_bytes_per_s`, `flop_per_s`: peaks of one GPU. [byte/s], [FLOP/s]
+    """
+    context = max(1, int(job.context_tokens))
+    group = max(1, math.ceil(job.concurrency / pp))
+    each = flop_per_token(model, context)
+    prefill = context * (each.forward_flop - each.head_flop) + each.head_flop
+    full = flop_per_token(model, context, causal=False).forward_flop * group
+    weights = weights_read_bytes(model, job.weights, group)
+    cache = group * kv_cache.kv_cache_bytes(model, context, weight_bytes(1.0, job.kv))
+    read = weights + cache
+    step = decode_time_s(read, full, tp, hbm_bytes_per_s, flop_per_s)
+    memory = read / (tp * hbm_bytes_per_s)
+    return ServingTimes(
+        prefill_flop=prefill,
+        prefill_s=job_time_s(prefill, tp * flop_per_s),
+        decode_flop=full,
+        decode_read_bytes=read,
+        decode_s=step,
+        decode_bound="memory" if memory >= step else "compute",
+        group_sequences=group,
+        weights_read_frac=weights / model_weight_bytes(model, job.weights),
+        tokens_per_s=job.concurrency / step,
+        tokens_per_s_per_sequence=1.0 / step,
+    )
