@@ -30,9 +30,16 @@ from gpuscale.core.serving.extras import (
     movable_bytes,
     offload_s,
 )
-from gpuscale.core.serving.forward import layer_time_s, pass_time, side_by_side_s
+from gpuscale.core.serving.forward import (
+    decode_step,
+    layer_time_s,
+    most_sequences,
+    pass_time,
+    prompt_pass,
+    side_by_side_s,
+)
+from gpuscale.core.serving.kernels import multiplied_in
 from gpuscale.core.serving.layouts import degrees, layout_text, refusal, replica_layouts
-from gpuscale.core.serving.load import decode_step, most_sequences, prompt_pass
 from gpuscale.core.serving.matching import (
     Worker,
     aggregated_points,
@@ -42,7 +49,6 @@ from gpuscale.core.serving.matching import (
 )
 from gpuscale.core.serving.memory import EngineMemory, cache_room
 from gpuscale.core.serving.percentiles import NOTHING, Latency, summarise
-from gpuscale.core.serving.products import multiplied_in
 from gpuscale.core.serving.queueing import OpenLoad, open_load
 from gpuscale.core.serving.records import Batch, Drafts, PassTime, Replica
 from gpuscale.core.serving.scaling import windows_of

@@ -5,18 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuscale.core.serving import ffns, power
+from gpuscale.core.serving import kernels, power
 from gpuscale.core.serving.extras import Extras
-from gpuscale.core.serving.layouts import n_experts, refusal, replica_layouts
-from gpuscale.core.serving.mixers import (
+from gpuscale.core.serving.kernels import (
     STATE_BYTES_PER_ELEMENT,
     cache_read_bytes,
     decode_core_flop,
     decode_core_s,
     prefill_core_s,
+    widened_peak,
 )
+from gpuscale.core.serving.layouts import n_experts, refusal, replica_layouts
 from gpuscale.core.serving.power import PowerParameters, gpu_power_w, use_frac
-from gpuscale.core.serving.products import widened_peak
 from gpuscale.core.serving.queueing import NO_END, OpenLoad, open_load
 from gpuscale.core.serving.records import Batch, Drafts, Kernels, Replica, ServingSoftware
 from gpuscale.core.serving.service import Demand, Service, Tuning, rounds
@@ -58,35 +58,35 @@ def test_grouped_products_by_hand():
     """Four experts of 3 M weights, 100 rows and 32 more an expert; loops start at 256 of k."""
     beside = (2e6 * 1.25 + 1e6 * 1.5) / (10 * 1e13)
     want = softly(24e6 / 0.5e12, 2 * 228 * (3e6 / 0.9e15 + beside))
-    assert ffns.grouped_s(at(), 100.0, 4.0, SHAPES, "bf16") == pytest.approx(want)
+    assert kernels.grouped_s(at(), 100.0, 4.0, SHAPES, "bf16") == pytest.approx(want)
     few = softly(24e6 / 0.5e12, 2 * 100 * (3e6 / 0.9e15 + 3e6 / 1e14))
-    assert ffns.grouped_s(at(vector_rows=25.0), 100.0, 4.0, SHAPES, "bf16") == pytest.approx(few)
-    tiled = ffns.grouped_s(at(vector_rows=24.9), 100.0, 4.0, SHAPES, "bf16")
+    assert kernels.grouped_s(at(vector_rows=25.0), 100.0, 4.0, SHAPES, "bf16") == pytest.approx(few)
+    tiled = kernels.grouped_s(at(vector_rows=24.9), 100.0, 4.0, SHAPES, "bf16")
     assert tiled == pytest.approx(want)
     narrow = softly(12e6 / 0.5e12, 2 * 228 * (3e6 / 1.8e15 + beside))
-    assert ffns.grouped_s(at(), 100.0, 4.0, SHAPES, "fp8") == pytest.approx(narrow)
+    assert kernels.grouped_s(at(), 100.0, 4.0, SHAPES, "fp8") == pytest.approx(narrow)
     # 4 bits are widened: half of the rate and of the bandwidth
     wide = softly(6e6 / 0.25e12, 2 * 228 * (3e6 / 0.45e15 + beside))
-    assert ffns.grouped_s(at(), 100.0, 4.0, SHAPES, "int4") == pytest.approx(wide)
+    assert kernels.grouped_s(at(), 100.0, 4.0, SHAPES, "int4") == pytest.approx(wide)
     ramped = softly(24e6 / 0.5e12, 2 * (100 + 64 * 4) * (3e6 / 0.9e15 + beside / 2))
-    found = ffns.grouped_s(at(ramp_factor=2.0, vector_factor=2.0), 100.0, 4.0, SHAPES, "bf16")
+    found = kernels.grouped_s(at(ramp_factor=2.0, vector_factor=2.0), 100.0, 4.0, SHAPES, "bf16")
     assert found == pytest.approx(ramped)
-    slow = ffns.grouped_s(at(grouped_factor=3.0), 100.0, 4.0, SHAPES, "bf16")
+    slow = kernels.grouped_s(at(grouped_factor=3.0), 100.0, 4.0, SHAPES, "bf16")
     assert slow == pytest.approx(3 * want)
     assert widened_peak(at(), 1e15) == 0.5e15
     assert widened_peak(at(integer_rate=80.0), 1e15) == 8e14
 
 
 def test_the_busiest_rank():
-    assert ffns.busiest(50.0, math.e) == pytest.approx(60.0)  # sqrt(2 x 50)
-    assert ffns.busiest(50.0, 1.0) == 50.0
+    assert kernels.busiest(50.0, math.e) == pytest.approx(60.0)  # sqrt(2 x 50)
+    assert kernels.busiest(50.0, 1.0) == 50.0
 
 
 @pytest.fixture
 def grouped(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        ffns,
+        kernels,
         "grouped_s",
         lambda site, rows, met, shapes, fmt: asked.append((rows, met, shapes)) or 1.0,
     )
@@ -110,7 +110,7 @@ ROUTED = [  # model, tokens, replica; rows, experts met, inner width
 def test_rows_and_experts_of_a_batch(grouped, model, tokens, replica, rows, met, inner):
     (ffn,) = [f for f in model.ffns.values() if f.kind == "moe"]
     hidden = model.hidden_size
-    found = ffns.experts_s(ffn, hidden, tokens, Replica(**replica), at())
+    found = kernels.experts_s(ffn, hidden, tokens, Replica(**replica), at())
     ((asked_rows, asked_met, shapes),) = grouped
     assert (asked_rows, asked_met) == (pytest.approx(rows), pytest.approx(met, rel=1e-3))
     assert shapes == ((2 * hidden * inner, hidden), (hidden * inner, inner))
@@ -120,22 +120,22 @@ def test_rows_and_experts_of_a_batch(grouped, model, tokens, replica, rows, met,
 
 def test_products_of_an_ffn(monkeypatch):
     """Times of m n k: gated up and down are three; router and shared expert beside the routed."""
-    monkeypatch.setattr(ffns, "product_s", lambda site, m, n, k, fmt: m * n * k)
-    monkeypatch.setattr(ffns, "experts_s", lambda ffn, hidden, tokens, *a: tokens)
-    assert ffns.mlp_s(None, 2.0, 3.0, 5.0, True, "x") == 90.0
-    assert ffns.mlp_s(None, 2.0, 3.0, 5.0, False, "x") == 60.0
-    assert ffns.mlp_s(None, 2.0, 0.0, 5.0, True, "x") == 0.0
+    monkeypatch.setattr(kernels, "product_s", lambda site, m, n, k, fmt: m * n * k)
+    monkeypatch.setattr(kernels, "experts_s", lambda ffn, hidden, tokens, *a: tokens)
+    assert kernels.mlp_s(None, 2.0, 3.0, 5.0, True, "x") == 90.0
+    assert kernels.mlp_s(None, 2.0, 3.0, 5.0, False, "x") == 60.0
+    assert kernels.mlp_s(None, 2.0, 0.0, 5.0, True, "x") == 0.0
     (dense,) = LLAMA.ffns.values()
     two = Replica(tp=2)
-    assert ffns.ffn_s(dense, 8192, 9.0, 3.0, two, None) == (3 * 3 * 8192 * 14336, 0.0)
+    assert kernels.ffn_s(dense, 8192, 9.0, 3.0, two, None) == (3 * 3 * 8192 * 14336, 0.0)
     (moe,) = [f for f in DEEPSEEK.ffns.values() if f.kind == "moe"]
     beside = 3 * 3 * 7168 * 1024 + 3 * 7168 * 256
-    assert ffns.ffn_s(moe, 7168, 9.0, 3.0, two, None) == (beside, 9.0)
-    assert ffns.ffn_s(SimpleNamespace(kind="none"), 8, 9.0, 3.0, two, None) == (0.0, 0.0)
+    assert kernels.ffn_s(moe, 7168, 9.0, 3.0, two, None) == (beside, 9.0)
+    assert kernels.ffn_s(SimpleNamespace(kind="none"), 8, 9.0, 3.0, two, None) == (0.0, 0.0)
     latent = SimpleNamespace(kind="moe", shared_ffn_hidden_size=0, dense_ffn_hidden_size=0,
                              gated=True, n_experts=16, latent_size=6)  # fmt: skip
     into = 3 * 10 * 16 + 2 * (3 * 10 * 3)  # the router, then down to the latent and up again
-    assert ffns.ffn_s(latent, 10, 9.0, 3.0, two, None) == (into, 9.0)
+    assert kernels.ffn_s(latent, 10, 9.0, 3.0, two, None) == (into, 9.0)
 
 
 # --- attention -----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuscale.core.serving import load
+from gpuscale.core.serving import forward
 from gpuscale.core.serving.records import Drafts, Kernels, PassTime, Replica, ServingSoftware
 
 SOFT = ServingSoftware("x", request_s=0.5, chunk_tokens=1e6, max_sequences=100.0)
@@ -24,8 +24,8 @@ def batches(monkeypatch):
         kept.append(batch)
         return PassTime(linear_s=0.75, host_s=0.25)
 
-    monkeypatch.setattr(load, "pass_time", timed)
-    monkeypatch.setattr(load, "layer_time_s", lambda m, r, s, batch: kept.append(batch) or 0.1)
+    monkeypatch.setattr(forward, "pass_time", timed)
+    monkeypatch.setattr(forward, "layer_time_s", lambda m, r, s, batch: kept.append(batch) or 0.1)
     return kept
 
 
@@ -42,7 +42,7 @@ PROMPTS = [  # tokens, prompts, ranks; passes, tokens and prompts of one, ranks 
 @pytest.mark.parametrize(("tokens", "prompts", "ranks", "want"), PROMPTS)
 def test_prompts_are_read_in_chunks(batches, tokens, prompts, ranks, want):
     replica = Replica(dp_attention=ranks, drafts=Drafts(2, (0.5,)))
-    found = load.prompt_pass(None, replica, at(chunk_tokens=1000.0), tokens, prompts, 7.0, 90.0)
+    found = forward.prompt_pass(None, replica, at(chunk_tokens=1000.0), tokens, prompts, 7.0, 90.0)
     (one,) = batches
     passes, each, ends, reading = want
     assert found.total_s == pytest.approx(passes) and found.host_s == pytest.approx(passes / 4)
@@ -53,26 +53,26 @@ def test_prompts_are_read_in_chunks(batches, tokens, prompts, ranks, want):
 
 def test_drafts_of_a_decode_pass(batches):
     """Three drafts of a half: 0.5 + 0.25 + 0.125 are kept, a layer each is proposed."""
-    found = load.decode_step(None, Replica(drafts=Drafts(3, (0.5,))), None, 5.0, 90.0)
+    found = forward.decode_step(None, Replica(drafts=Drafts(3, (0.5,))), None, 5.0, 90.0)
     assert (found.draft_s, found.tokens) == (pytest.approx(0.3), 1.875)
     assert found.time_s == pytest.approx(1.3) and found.per_token_s == pytest.approx(1.3 / 1.875)
     assert [(b.sequences, b.context, b.tokens_each) for b in batches] == [(5, 90, 4), (5, 90, 1)]
     for drafts in (None, Drafts(0, (0.5,))):
-        plain = load.decode_step(None, Replica(drafts=drafts), None, 5.0, 90.0)
+        plain = forward.decode_step(None, Replica(drafts=drafts), None, 5.0, 90.0)
         assert (plain.time_s, plain.per_token_s) == (1.0, 1.0)
-    assert load.decode_step(None, Replica(drafts=Drafts(1, (0.5,))), None, 5, 90).tokens == 1.5
-    prompt = load.prompt_pass(None, Replica(), at(), 10, 1.0)
+    assert forward.decode_step(None, Replica(drafts=Drafts(1, (0.5,))), None, 5, 90).tokens == 1.5
+    prompt = forward.prompt_pass(None, Replica(), at(), 10, 1.0)
     assert prompt.total_s == 1.0 and batches[-1].tokens_each == 1.0
 
 
 def test_sequences_that_have_room(monkeypatch):
     """90 GB of cache over 2 GB a sequence; engines run so many of a stage and no more."""
     room = SimpleNamespace(cache_bytes=90e9)
-    monkeypatch.setattr(load, "cache_room", lambda *a: room)
-    monkeypatch.setattr(load, "cache_bytes_per_sequence", lambda m, r, tokens: tokens * 1e9)
+    monkeypatch.setattr(forward, "cache_room", lambda *a: room)
+    monkeypatch.setattr(forward, "cache_bytes_per_sequence", lambda m, r, tokens: tokens * 1e9)
 
     def most(tokens, **layout):
-        return load.most_sequences(None, Replica(**layout), at(), tokens)
+        return forward.most_sequences(None, Replica(**layout), at(), tokens)
 
     assert (most(2.0), most(2.0, dp_attention=3)) == (45.0, 135.0)
     assert (most(0.5), most(0.5, pp=2), most(0.0, pp=2)) == (100.0, 180.0, 200.0)

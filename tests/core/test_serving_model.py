@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.serving.forward import pass_time
-from gpuscale.core.serving.load import most_sequences
+from gpuscale.core.serving.forward import most_sequences, pass_time
 from gpuscale.core.serving.records import Batch, PassTime, Replica
 from gpuscale.core.serving.replica import ServingJob, serving_times
 from gpuscale.core.serving.service import Demand, Service

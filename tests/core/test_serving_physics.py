@@ -12,8 +12,7 @@ from gpuscale.core.model.params import count_params
 from gpuscale.core.serving import layouts
 from gpuscale.core.serving.disaggregated import prefill_worker
 from gpuscale.core.serving.exchange import exchange_s
-from gpuscale.core.serving.forward import exposed_s, pass_time, side_by_side_s
-from gpuscale.core.serving.load import decode_step
+from gpuscale.core.serving.forward import decode_step, exposed_s, pass_time, side_by_side_s
 from gpuscale.core.serving.memory import (
     EngineMemory,
     cache_bytes_per_sequence,

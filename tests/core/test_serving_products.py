@@ -4,11 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuscale.core.serving import exchange, products, tables
+from gpuscale.core.serving import exchange, kernels, tables
 from gpuscale.core.serving.extras import Extras
-from gpuscale.core.serving.load import DecodeStep
-from gpuscale.core.serving.mixers import projections_s
-from gpuscale.core.serving.products import product_s
+from gpuscale.core.serving.forward import DecodeStep
+from gpuscale.core.serving.kernels import product_s, projections_s
 from gpuscale.core.serving.records import Batch, Drafts, Kernels, PassTime, Replica, ServingSoftware
 from gpuscale.core.serving.service import Demand, Service, Tuning
 from gpuscale.core.serving.tables import ContextRange, StepTable, replica_table
@@ -39,9 +38,9 @@ def kernel(monkeypatch):
         asked.append((m, n, more))
         return 8.0
 
-    monkeypatch.setattr(products, "expected_matmul_time_s", matmul)
+    monkeypatch.setattr(kernels, "expected_matmul_time_s", matmul)
     monkeypatch.setattr(
-        products, "expected_elementwise_time_s", lambda moved, flop, arch, hbm: moved * 1e-6
+        kernels, "expected_elementwise_time_s", lambda moved, flop, arch, hbm: moved * 1e-6
     )
     return asked
 
@@ -87,11 +86,11 @@ def test_few_rows_on_the_vector_units(kernel):
 
 def test_projections_of_a_latent(monkeypatch):
     """DeepSeek-V3: absorbed for decoding, expanded for prompts; others for all tokens of a rank."""
-    from gpuscale.core.serving import mixers
+    from gpuscale.core.serving import kernels
 
     took = []
     monkeypatch.setattr(
-        mixers, "product_s", lambda site, m, n, k, fmt: took.append((m, n, k, fmt)) or 1.0
+        kernels, "product_s", lambda site, m, n, k, fmt: took.append((m, n, k, fmt)) or 1.0
     )
     mixer = DEEPSEEK.layer_groups[-1].mixer
     every = mixer.work(7168, 1).products

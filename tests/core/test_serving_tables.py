@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscale.core.serving.forward import pass_time
-from gpuscale.core.serving.load import decode_step
+from gpuscale.core.serving.forward import decode_step, pass_time
 from gpuscale.core.serving.records import Batch, Drafts, Replica
 from gpuscale.core.serving.scaling import windows_of
 from gpuscale.core.serving.tables import ContextRange, replica_table

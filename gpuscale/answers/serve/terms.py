@@ -8,8 +8,7 @@ from gpuscale.answers.run_terms import Held, bill_terms
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.run.time import SECONDS_PER_HOUR
 from gpuscale.core.serving.disaggregated import PooledService
-from gpuscale.core.serving.forward import pass_time
-from gpuscale.core.serving.load import decode_step
+from gpuscale.core.serving.forward import decode_step, pass_time
 from gpuscale.core.serving.records import Batch
 
 if TYPE_CHECKING:
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from gpuscale.core.serving.service import Service
 
 PARTS = {
-    "linear_s": "projections and dense MLPs: products of their shapes, core/serving/products.py",
-    "attention_s": "cache read once, or its multiplications; core/serving/mixers.py",
-    "experts_s": "experts met, read once, rows filled up to tiles; core/serving/ffns.py",
+    "linear_s": "projections and dense MLPs: products of their shapes, core/serving/kernels.py",
+    "attention_s": "cache read once, or its multiplications; core/serving/kernels.py",
+    "experts_s": "experts met, read once, rows filled up to tiles; core/serving/kernels.py",
     "communication_s": "all-reduces, exchange of experts, hops; core/serving/exchange.py",
     "small_s": "norms, rotary, routing, residuals; core/serving/forward.py",
     "head_s": "output head",

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.serving.load import decode_step, most_sequences, prompt_pass
+from gpuscale.core.serving.forward import decode_step, most_sequences, prompt_pass
 
 if TYPE_CHECKING:
     from gpuscale.core.rl.lengths import Responses

@@ -15,7 +15,7 @@ from gpuscale.core.network.expected import (
     expected_collective_time_s,
     traffic_time_s,
 )
-from gpuscale.core.serving.products import rounded
+from gpuscale.core.serving.kernels import rounded
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Replica, ServingSite

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.extras import extras_s, kept_s
-from gpuscale.core.serving.forward import pass_time
-from gpuscale.core.serving.load import decode_step
+from gpuscale.core.serving.forward import decode_step, pass_time
 from gpuscale.core.serving.records import Batch
 
 if TYPE_CHECKING:
