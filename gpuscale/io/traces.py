@@ -1,7 +1,7 @@
 """Reading a traffic trace: the time, the prompt and the answer of every request.
 
 CSV (Azure LLM 2023 and 2024, BurstGPT), lines of JSON (Mooncake, AIPerf, SGLang's benchmark), one
-JSON object (vLLM's benchmark), chats without times (ShareGPT).
+JSON object (vLLM's benchmark, GenAI-Perf), chats without times (ShareGPT).
 """
 
 from __future__ import annotations

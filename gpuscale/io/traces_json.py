@@ -1,4 +1,4 @@
-"""Traces in JSON: Mooncake, AIPerf, ShareGPT, the benchmarks of vLLM and SGLang."""
+"""Traces in JSON: Mooncake, AIPerf, GenAI-Perf, ShareGPT, the benchmarks of vLLM and SGLang."""
 
 from __future__ import annotations
 
@@ -55,6 +55,8 @@ def json_requests(text: Iterable[str], where: str) -> Found:
     first = records[0] if records else {}
     if "input_lens" in first and "output_lens" in first:
         return _benchmark(first, where)
+    if "experiments" in first:
+        return _profiled(first)
     if any(key in first for key in ("conversations", "conversation", "messages")):
         return _chats(records)
     return _objects(records, where)
@@ -83,6 +85,20 @@ def _benchmark(record: Mapping[str, Any], where: str) -> Found:
         note = f"{where}: no start times; spread evenly at its request rate, {rate:g}/s"
         return [Request(k / rate, i, o) for k, (i, o) in enumerate(pairs)], True, [note]
     return [Request(0.0, i, o) for i, o in pairs], False, []
+
+
+def _profiled(record: Mapping[str, Any]) -> Found:
+    """Of the `profile_export.json` of GenAI-Perf: times in ns, texts, a moment for each token."""
+    found = []
+    for experiment in record["experiments"]:
+        for request in experiment.get("requests") or ():
+            asked = request.get("request_inputs") or {}
+            text = str(asked.get("payload") or asked.get("text_input") or asked)
+            tokens = max(1, round(len(text) / CHARACTERS_A_TOKEN))
+            answered = len(request.get("response_timestamps") or ())
+            found.append(Request(float(request["timestamp"]) / 1e9, tokens, max(1, answered)))
+    note = f"no token counts: {CHARACTERS_A_TOKEN:g} characters of a prompt count as one token"
+    return found, True, [f"{note}, each part of a streamed answer as one"]
 
 
 def _chats(records: Sequence[Mapping[str, Any]]) -> Found:

@@ -307,6 +307,23 @@ def test_unsorted_traces_are_sorted_and_dates_are_read(tmp_path):
     assert "sorted" in r["warnings"][0]
 
 
+def test_traces_as_azure_and_genai_perf_write_them(tmp_path):
+    """Names of AzurePublicDataset (2024) and of GenAI-Perf's parser (triton client @384bdee)."""
+    azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    azure += "".join(f"2024-05-10 00:00:0{i}.009930+00:00,2162,{5 + i}\n" for i in range(4))
+    payload = json.dumps({"messages": [{"role": "user", "content": "word " * 200}], "stream": True})
+    request = {"request_inputs": {"payload": payload}, "response_outputs": [{"response": "data"}]}
+    requests = [
+        {**request, "timestamp": 10**18 + i * 10**9, "response_timestamps": [10**18 + i] * 30}
+        for i in range(4)
+    ]
+    experiment = {"experiment": {"mode": "request_rate", "value": 1.0}, "requests": requests}
+    perf = json.dumps({"service_kind": "openai", "experiments": [experiment]})
+    for text in (azure, perf):
+        r = answer("llama3-8b", "--gpus", "1", "--trace", trace_file(tmp_path, text))
+        assert (r["n_requests"], r["duration_s"]) == (4, pytest.approx(3.0))
+
+
 def test_pareto_is_a_frontier(tmp_path):
     r = answer("llama3-8b", "--gpus", "4", "--pareto", "--input", "2000")
     users = [p["tokens_per_s_per_user"] for p in r["frontier"]]

@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import reading
-from gpuscale.answers.serve.figures import widths
-from gpuscale.answers.serve.measured import Price
+from gpuscale.answers.serve.measured import Price, widths
 from gpuscale.core.serving.capacity import Limit
 from gpuscale.core.serving.choose import Choice, Found, Wanted, copies_needed
 from gpuscale.core.serving.disaggregated import PooledService

@@ -7,18 +7,19 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import case as cases
-from gpuscale.answers.serve.figures import kv_tokens, widths
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines
 from gpuscale.answers.serve.measured import (
     FINAL_REQUESTS,
     Price,
     confirmed,
     given_price,
+    kv_tokens,
     price_of,
     row_of,
+    widths,
 )
 from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer, Served
-from gpuscale.answers.serve.version import age_text, habits_line
+from gpuscale.answers.serve.summary import age_text, habits_line
 from gpuscale.core.serving.choose import Choice, Found, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError

@@ -42,7 +42,7 @@ class NoRoom:
 
 def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Document:
     """Say how many bytes are missing by part, the format and the GPUs that would do."""
-    from gpuscale.answers.serve.figures import kv_tokens
+    from gpuscale.answers.serve.measured import kv_tokens
 
     best, service = max(
         ((c, s) for c in found for s in services(c) if not s.fits),
