@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.serve import Serve
 from gpuscale.answers.serve.case import Case
 from gpuscale.answers.serve.document import settled
-from gpuscale.answers.serve.figures import widths
-from gpuscale.answers.serve.measured import power_of
+from gpuscale.answers.serve.measured import power_of, widths
 from gpuscale.answers.validate.served_rows import kind_of, serve_asked
 from gpuscale.core.serving.choose import Found, choose
 from gpuscale.core.serving.disaggregated import PooledService

@@ -17,7 +17,7 @@ from gpuscale.core.rl.lengths import Responses, responses
 from gpuscale.core.rl.rollout import Rollout, generate, rollout
 from gpuscale.core.rl.step import NO_COSTS, RESIDUE_BYTES, RlCosts, RlStep, Roles, roles, sync_s
 from gpuscale.core.run.lengths import padded_mean
-from gpuscale.core.serving.load import most_sequences
+from gpuscale.core.serving.forward import most_sequences
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.bench import Bench
