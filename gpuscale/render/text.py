@@ -1,10 +1,9 @@
-"""Documents as lines of text: as wide as a terminal and in its colours, or whole and plain."""
+"""Documents as lines: as wide as a terminal and in its colours, by rich; or whole and plain."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from gpuscale.foreign import clean
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 TONES = {"good": "green", "near": "yellow", "bad": "red", "": ""}
 """Colours of a verdict; its words alone say it too."""
 
-CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
-"""Styles and colours -> codes of a terminal."""
-
 WIDEST = 120
 """Columns of a summary, at most."""
 
@@ -31,7 +27,7 @@ LONGEST_RULE = 100
 """Columns of the rule below the headers of a table, where nothing else is as long."""
 
 Line = list[tuple[str, str]]
-"""Pieces of a line: text, and its style, as ``bold green`` or ``#306fb8``."""
+"""Pieces of a line: text, and its style in rich's words, as ``bold green`` or ``#306fb8``."""
 
 
 def tone_of(document: Document) -> str:
@@ -49,8 +45,8 @@ def to_text(document: Document, explain: bool = False) -> str:
 def print_document(document: Document, stream: TextIO, explain: bool = False) -> None:
     """Print each block, an empty line between blocks; all of it or nothing."""
     width = max(20, shutil.get_terminal_size().columns) if stream.isatty() else 0
-    said = painted if coloured(stream) else bare
-    write(stream, "\n".join(map(said, lines(document, width, explain))))
+    rows = lines(document, width, explain)
+    write(stream, painted(rows, stream) if coloured(stream) else "\n".join(map(bare, rows)))
 
 
 def bare(line: Line) -> str:
@@ -58,25 +54,18 @@ def bare(line: Line) -> str:
     return "".join(text for text, _ in line).rstrip()
 
 
-def painted(line: Line) -> str:
-    """Line with the codes of its colours."""
-    left, made = len(bare(line)), ""
-    for text, style in line:
-        text, left = text[:left], max(0, left - len(text))
-        codes = ";".join(map(_code, style.split()))
-        made += f"\x1b[{codes}m{text}\x1b[0m" if codes and text.strip() else text
-    return made
+def painted(rows: Iterable[Line], stream: TextIO) -> str:
+    """Lines in the colours that a terminal has, by rich."""
+    from rich.console import Console
+    from rich.text import Text as Styled
 
-
-def _code(style: str) -> str:
-    """Code of a style; of a colour, of 256 where the terminal says no more."""
-    if style in CODES:
-        return CODES[style]
-    red, green, blue = (int(style[i : i + 2], 16) for i in (1, 3, 5))
-    if os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
-        return f"38;2;{red};{green};{blue}"
-    red, green, blue = (round(5 * part / 255) for part in (red, green, blue))
-    return f"38;5;{16 + 36 * red + 6 * green + blue}"
+    out = Console(file=stream, force_terminal=True, highlight=False, emoji=False)
+    with out.capture() as captured:
+        for row in rows:
+            line = Styled.assemble(*row)
+            line.rstrip()
+            out.print(line, soft_wrap=True)
+    return captured.get().rstrip("\n")
 
 
 def lines(document: Document, width: int, explain: bool = False) -> Iterator[Line]:
