@@ -44,14 +44,14 @@ def document_of(a: Answered) -> Document:
     case = a.case
     past = [Facts([(e.kind, e.text, "") for e in d.events], title="Against its own past")]
     details: dict[str, list[Block]] = {
-        "figures": [Text(d.headline), Facts(_figures(a))],
+        "figures": [Text(d.headline), Facts(_figures(a, said))],
         "causes": _cause_blocks(d),
         "test": _test(d),
         "memory": _memory(d),
         "past": list(past) if d.events else [],
         "log": _read(d),
     }
-    files, saved = _saved(a)
+    files, said = _saved(a)
     inputs = {
         "run": list(a.asked.run),
         "kind": case.kind,
@@ -66,7 +66,7 @@ def document_of(a: Answered) -> Document:
         "diagnose",
         inputs,
         d,
-        [*_summary(a, d), *saved],
+        _summary(a, d, said),
         details,
         warnings=_warnings(a),
         terms=_terms(d),
@@ -79,10 +79,10 @@ def document_of(a: Answered) -> Document:
 TONES = {"normal": "good", "fault": "bad", "measurement": "near", "unknown": "near"}
 
 
-def _summary(a: Answered, d: Diagnosis) -> list[Point]:
+def _summary(a: Answered, d: Diagnosis, said: str) -> list[Point]:
     """Say it in a dozen lines."""
     points = [Point("verdict", d.headline, tone=TONES[d.verdict])]
-    for label, value, note in _figures(a)[:-1]:
+    for label, value, note in _figures(a, said)[:-1]:
         points.append(Point(label, value, note))
     for k, c in enumerate(d.causes):
         why = "; ".join(c.speaks_for[:3]) or UNSAID
@@ -103,12 +103,6 @@ def _summary(a: Answered, d: Diagnosis) -> list[Point]:
         points.append(Point("test next", t.test, shows))
     if d.asks:
         points.append(Point("not said", d.asks))
-    if old := a.features.get("old_software"):
-        points.append(
-            Point(
-                "version", str(old), "a newer one first: old software is no fault of the machines"
-            )
-        )
     return points
 
 
@@ -226,7 +220,7 @@ def _shown(f: Figure) -> str:
     return shown.rsplit(" ", 1)[0] if of_name else shown
 
 
-def _figures(a: Answered) -> list[tuple[str, str, str]]:
+def _figures(a: Answered, said: str = "") -> list[tuple[str, str, str]]:
     rows = []
     for f in a.case.figures:
         wanted = f"expected {f.expected_text}" if f.expected_text else ""
@@ -235,6 +229,11 @@ def _figures(a: Answered) -> list[tuple[str, str, str]]:
     if d.predicted is not None:
         p = d.predicted
         rows.append((f"{_named(p.quantity)}, model", _span(p), f"80 % interval; {p.by}"))
+    if old := a.features.get("old_software"):
+        note = "a newer one first: old software is no fault of the machines"
+        rows.append(("version", str(old), note))
+    if said:
+        rows.append(("saved", str(a.asked.save), said))
     shares = ", ".join(f"{v} {p:.0%}" for v, p in d.verdicts.items() if p >= 0.005)
     rows.append(("verdict", d.verdict, shares))
     return rows
@@ -334,16 +333,16 @@ def _warnings(a: Answered) -> list[str]:
     return found
 
 
-def _saved(a: Answered) -> tuple[dict[Any, str | bytes], list[Point]]:
+def _saved(a: Answered) -> tuple[dict[Any, str | bytes], str]:
     """File of --save, and what is said of it."""
     if a.asked.save is None:
-        return {}, []
+        return {}, ""
     from gpuscale.answers.diagnose.saved import calibration_of
     from gpuscale.render.save import check_target
 
     text, said = calibration_of(a)
     files: dict[Any, str | bytes] = {check_target(a.asked.save, "--save", (".toml",)): text}
-    return files, [Point("saved", a.asked.save, said)]
+    return files, said
 
 
 def _pictures(a: Answered) -> list[Any]:
