@@ -42,6 +42,7 @@ def document_of(a: Answered) -> Document:
     """Make the document."""
     d = replace(a.diagnosis, headline=_headline(a))
     case = a.case
+    files, said = _saved(a)
     past = [Facts([(e.kind, e.text, "") for e in d.events], title="Against its own past")]
     details: dict[str, list[Block]] = {
         "figures": [Text(d.headline), Facts(_figures(a, said))],
@@ -51,7 +52,6 @@ def document_of(a: Answered) -> Document:
         "past": list(past) if d.events else [],
         "log": _read(d),
     }
-    files, said = _saved(a)
     inputs = {
         "run": list(a.asked.run),
         "kind": case.kind,
