@@ -119,31 +119,6 @@ def test_a_file_of_options_says_what_its_command_does_not():
     assert (near.tp, near.n_gpus) == (2, 2)
 
 
-RECIPE = (
-    "meta: {title: T%s}\nmodel: {model_id: a/b, base_args: [--max-model-len, '4096']}\nfeatures:\n"
-    "  a: {args: [--kv-cache-dtype, fp8]}\n  b: {args: [--max-num-seqs, '3']}\n"
-    "opt_in_features: [b]\nvariants:\n  default: {vram_minimum_gb: %d}\n  n: {model_id: c/d}\n"
-    "hardware_overrides: {hopper: {extra_args: [--max-num-batched-tokens, '512']}}\n"
-)
-PINNED = "strategy_overrides: {single_node_tp: {tp: {default: 4}}}"
-
-
-@pytest.mark.parametrize(
-    ("hardware", "needed", "more", "wanted"),
-    [
-        ("", 141, "", ("h200", 1, 1, {"chunk": 512})),  # of 141 GB
-        ("", 142, "", ("h200", 8, 8, {"chunk": 512})),
-        ("", 142, PINNED, ("h200", 4, 4, {"chunk": 512})),
-        (", default_hardware: gb200", 999, "", ("gb200", 4, 4, {})),
-        ("", 9, "default_strategy: single_node_dep", ("h200", 1, 8, {"chunk": 512})),
-    ],
-)
-def test_a_recipe_of_vllm_is_the_command_that_its_site_shows(hardware, needed, more, wanted):
-    found = read_launch({"m.yaml": RECIPE % (hardware, needed) + more})
-    assert (found.model_name, found.seq_len, found.kv, found.max_seqs) == ("a/b", 4096, "fp8", None)
-    assert (found.gpu, found.tp, found.n_gpus, found.serves) == wanted
-
-
 def test_pools_of_a_manifest_are_one_service_and_its_models_are_not_mixed():
     pool = (
         "kind: Deployment\nmetadata: {name: x-%s}\nspec:\n  replicas: %d\n  c:\n  - command: %s\n"

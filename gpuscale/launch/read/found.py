@@ -134,38 +134,3 @@ def named_model(text: str) -> str:
         return after.rpartition("/")[2] if "/" in after and UNSET not in after else text
     folder, _, last = text.rpartition("/")
     return last if UNSET in folder and UNSET not in last else text
-
-
-class Values:
-    """Options of a command line by name, with what could not be read noted on a `Found`."""
-
-    def __init__(self, found: Found, given: dict[str, list[str]]) -> None:
-        self.found, self.given = found, given
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.given
-
-    def text(self, name: str, key: str = "") -> str | None:
-        """Value of an option as text; None where it is missing or holds an unset variable."""
-        values = self.given.get(name)
-        if not values:
-            return None
-        text = named_model(values[-1]) if key == "model" else values[-1]
-        if UNSET in text:
-            if key:
-                self.found.unread[key] = text.replace(UNSET, "")
-            return None
-        if key:
-            self.found.places[key] = f"{name} {text}"
-        return text
-
-    def whole(self, name: str, key: str = "") -> int | None:
-        """Value of an option as a whole number; another text is noted as wrong."""
-        text = self.text(name, key)
-        if text is None:
-            return None
-        try:
-            return int(text.replace("_", ""))
-        except ValueError:
-            self.found.wrong.append(f"{name} {text[:40]}: not a whole number")
-            return None

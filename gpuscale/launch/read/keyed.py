@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.found import UNSET, Found, Values
+from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.megatron import put_core, read
 from gpuscale.launch.read.megatron_model import model_of
 from gpuscale.launch.read.nested import Nested, nest
@@ -125,28 +125,30 @@ LONG: dict[str, str] = _WORDS["long"]
 
 def _shape(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
     """Build the model of a NeMo YAML, which holds its shape, as Megatron's flags would."""
-    given = {flag: [str(n)] for key, flag in LONG.items() if (n := whole(leaves.get(key)))}
-    if {"--num-layers", "--hidden-size", "--num-attention-heads"} - set(given):
+    given: dict[str, Any] = {
+        flag: n for key, flag in LONG.items() if (n := whole(leaves.get(key))) is not None
+    }
+    if {"num-layers", "hidden-size", "num-attention-heads"} - set(given):
         return
     run = table.get("run")
     names = [run.get("name") if isinstance(run, dict) else None, table.get("name")]
     name = str(next((n for n in names if n), found.model_name or "model"))
     untied = leaves.get("untie_embeddings_and_output_weights") is True
-    if untied or leaves.get("share_embeddings_and_output_weights") is False:
-        given["--untie-embeddings-and-output-weights"] = []
-    if leaves.get("bias") is False or leaves.get("disable_bias_linear") is True:
-        given["--disable-bias-linear"] = []
-    if "--num-query-groups" in given:
-        given["--group-query-attention"] = []
-    if "glu" in str(leaves.get("activation", "")) or leaves.get("swiglu") is True:
-        given["--swiglu"] = []
-    if "rms" in str(leaves.get("normalization", "")).lower():
-        given["--normalization"] = ["RMSNorm"]
-    given["--position-embedding-type"] = [str(leaves.get("position_embedding_type", "rope"))]
-    if leaves.get("qkv_bias") is True:
-        given["--add-qkv-bias"] = []
+    plain = leaves.get("bias") is False or leaves.get("disable_bias_linear") is True
+    on = {
+        "untie-embeddings-and-output-weights": untied
+        or leaves.get("share_embeddings_and_output_weights") is False,
+        "disable-bias-linear": plain,
+        "group-query-attention": "num-query-groups" in given,
+        "swiglu": "glu" in str(leaves.get("activation", "")) or leaves.get("swiglu") is True,
+        "add-qkv-bias": leaves.get("qkv_bias") is True,
+    }
+    given |= {flag: True for flag, said in on.items() if said}
+    rms = "rms" in str(leaves.get("normalization", "")).lower()
+    given |= {"normalization": "RMSNorm"} if rms else {}
+    given["position-embedding-type"] = str(leaves.get("position_embedding_type", "rope"))
     found.model_name = re.sub(r"^(megatron|nemo)_", "", name.partition("${")[0].rstrip("_-"))
-    found.model = model_of(Values(found, given), found.model_name)
+    found.model = model_of(Nested(found, given), found.model_name)
 
 
 def sections(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:

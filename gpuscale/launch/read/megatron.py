@@ -9,10 +9,10 @@ from typing import Any
 from gpuscale.core.layout import layout_chunks
 from gpuscale.core.settings import MODULES
 from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.heard import Heard, says_how
+from gpuscale.launch.dialects.heard import says_how
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.options import known_options, launch_table
-from gpuscale.launch.read.found import UNSET, Found, Values
+from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.megatron_model import model_of
 from gpuscale.launch.read.nested import Nested
 
@@ -61,24 +61,35 @@ def read(words: list[str], name: str) -> Found:
         shown = f"{script} {other}".replace(UNSET, "").strip()
         found.beyond.append(f"{shown}: not the training of a decoder-only language model")
     found.software = "megatron-deepspeed" if deepspeed else found.software
-    given = Heard(_flags(words[start + 1 :], found, known.arity))
-    values = Values(found, given)
-    told = {k[2:]: " ".join(v) if v else True for k, v in dict(given).items()}
+    given = _flags(words[start + 1 :], found, known.arity)
+    told = {k[2:]: " ".join(v) if v else True for k, v in given.items()}
     at = Nested(found, told)
     put_core(at, flags=True)
-    if "--moe-expert-model-parallelism" in values:  # of MegaBlocks: experts over the replicas
+    if at.has("moe-expert-model-parallelism"):  # of MegaBlocks: experts over the replicas
         found.places["ep"] = "as DP"
     if deepspeed:
         _deepspeed(at)
-    if "--no-cuda" in values:
+    if len(given.get("--num-experts", ())) > 1:
+        found.beyond.append("experts of another number in some layers are not predicted")
+    for key in SIZES:
+        if (text := at.known(key)) and not re.fullmatch(r"-?\d[\d_]*", text):
+            found.wrong.append(f"--{key} {text[:40]}: not a whole number")
+    if at.has("no-cuda"):
         found.other_machine = "processors without a GPU"
-    found.model = None if found.beyond else model_of(values, name, script)
+    found.model = None if found.beyond else model_of(at, name, script)
     found.model_name = name if found.model else None
-    heard = {option[2:] for option in given.asked} | at.heard
     for key, said in told.items():
-        if key not in heard and says_how(key.replace("-", "_"), said):
+        if key not in at.heard and says_how(key.replace("-", "_"), said):
             found.asked[key.replace("-", "_")] = str(given[f"--{key}"] or True)[:40]
     return found
+
+
+SIZES = tuple(
+    "tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size "
+    "expert-model-parallel-size expert-tensor-parallel-size micro-batch-size global-batch-size "
+    "seq-length num-layers hidden-size num-attention-heads num-query-groups".split()
+)
+"""Flags that a launch cannot have other than as whole numbers."""
 
 
 def put_core(at: Nested, flags: bool) -> None:

@@ -8,139 +8,134 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read.found import UNSET, Values, named_model
+from gpuscale.launch.read.found import UNSET, named_model
 
 if TYPE_CHECKING:
+    from gpuscale.launch.read.nested import Nested
     from gpuscale.specs.model import ModelSpec
 
 
-def model_of(values: Values, name: str, script: str = "") -> ModelSpec | None:
+def model_of(at: Nested, name: str, script: str = "") -> ModelSpec | None:
     """Build the model of the flags, or note what is missing.
 
     `script`: the program that they start.
     """
     from gpuscale.specs.model import ModelSpec
 
-    hidden, heads = values.whole("--hidden-size"), values.whole("--num-attention-heads")
-    hybrid = hybrid_layers(values, script)
-    layers = len(hybrid) or values.whole("--num-layers")
+    hidden, heads = at.number("hidden-size"), at.number("num-attention-heads")
+    hybrid = hybrid_layers(at, script)
+    layers = len(hybrid) or at.number("num-layers")
     if not layers or not hidden or not heads:
         return None
-    ffns, pattern = _nets(values, layers, hidden)
+    ffns, pattern = _nets(at, layers, hidden)
     used = {"moe" if one else "dense" for one in pattern}
     runs = ", ".join(f"{n} x full+{'moe' if one else 'dense'}" for one, n in _runs(pattern))
-    mixers = {"full": _mixer(values, hidden, heads)}
+    mixers = {"full": _mixer(at, hidden, heads)}
     if hybrid:
         runs = ", ".join(f"{len(list(all_))} x {one}" for one, all_ in groupby(hybrid))
-        mixers |= {"mamba": _mamba(values, hidden), "none": {"kind": "none"}}
+        mixers |= {"mamba": _mamba(at, hidden), "none": {"kind": "none"}}
         ffns["none"] = {"kind": "none"}
         parts = {part for one in hybrid for part in one.split("+")}
         used, mixers = parts, {key: value for key, value in mixers.items() if key in parts}
     spec = {
         "name": name,
         "hidden_size": hidden,
-        "vocab_size": _vocabulary(values),
+        "vocab_size": _vocabulary(at),
         "layers": runs,
         "norms_per_layer": 1 if hybrid else 2,
         "mixers": mixers,
         "ffns": {key: value for key, value in ffns.items() if key in used},
-        "tie_embeddings": "--untie-embeddings-and-output-weights" not in values,
-        "norm": "rmsnorm" if _normalization(values) == "rmsnorm" else "layernorm",
-        "position": _position(values),
-        "max_position": values.whole("--max-position-embeddings"),
-        "n_mtp_layers": values.whole("--mtp-num-layers") or 0,
+        "tie_embeddings": not at.has("untie-embeddings-and-output-weights"),
+        "norm": "rmsnorm" if _normalization(at) == "rmsnorm" else "layernorm",
+        "position": _position(at),
+        "max_position": at.number("max-position-embeddings"),
+        "n_mtp_layers": at.number("mtp-num-layers") or 0,
     }
     try:
         return ModelSpec.model_validate(spec)
     except ValueError as error:
-        found = values.found
+        found = at.found
         found.wrong.append(f"the model of the flags: {' '.join(str(error).split())[:160]}")
         return None
 
 
-def _nets(values: Values, layers: int, hidden: int) -> tuple[dict[str, Any], list[int]]:
+def _nets(at: Nested, layers: int, hidden: int) -> tuple[dict[str, Any], list[int]]:
     """Feed-forward nets by name, and for each layer whether it is of experts."""
-    gated = "--swiglu" in values or "--quick-geglu" in values
-    width = values.whole("--ffn-hidden-size") or (
-        8 * hidden // 3 // 64 * 64 if gated else 4 * hidden
-    )
-    bias = "--disable-bias-linear" not in values
+    gated = at.has("swiglu") or at.has("quick-geglu")
+    width = at.number("ffn-hidden-size") or (8 * hidden // 3 // 64 * 64 if gated else 4 * hidden)
+    bias = not at.has("disable-bias-linear")
     ffns: dict[str, Any] = {
         "dense": {"kind": "dense", "ffn_hidden_size": width, "gated": gated, "bias": bias}
     }
-    layers -= (
-        len((values.text("--noop-layers") or "").split(",")) if "--noop-layers" in values else 0
-    )
+    layers -= len(at.known("noop-layers").split(",")) if at.has("noop-layers") else 0
     pattern = [0] * layers
-    experts = values.whole("--num-experts")
-    deepspeed = values.found.software == "megatron-deepspeed"
+    experts = at.number("num-experts")
+    deepspeed = at.found.software == "megatron-deepspeed"
     if experts and experts > 1:
         ffns["moe"] = {
             "kind": "moe",
             "n_experts": experts,
-            "top_k": values.whole("--moe-router-topk")
-            or values.whole("--topk")
-            or (1 if deepspeed else 2),
-            "expert_ffn_hidden_size": values.whole("--moe-ffn-hidden-size") or width,
-            "shared_ffn_hidden_size": values.whole("--moe-shared-expert-intermediate-size") or 0,
+            "top_k": at.number("moe-router-topk") or at.number("topk") or (1 if deepspeed else 2),
+            "expert_ffn_hidden_size": at.number("moe-ffn-hidden-size") or width,
+            "shared_ffn_hidden_size": at.number("moe-shared-expert-intermediate-size") or 0,
             "gated": gated,
         }
-        pattern = _frequency(values.text("--moe-layer-freq") or "1", layers)
+        pattern = _frequency(at.known("moe-layer-freq") or "1", layers)
         if deepspeed:  # one layer in so many, the last of them (Megatron-DeepSpeed: 2)
-            every = values.whole("--expert-interval") or 2
+            every = at.number("expert-interval") or 2
             pattern = [int((i + 1) % every == 0) for i in range(layers)]
-        dense_first = values.whole("--first-k-dense-replace") or 0
+        dense_first = at.number("first-k-dense-replace") or 0
         pattern = [0] * dense_first + pattern[dense_first:]
     return ffns, pattern
 
 
-def _position(values: Values) -> str:
+def _position(at: Nested) -> str:
     """Kind of positions; learned ones are the default (arguments.py)."""
-    if "--use-rotary-position-embeddings" in values:
+    if at.has("use-rotary-position-embeddings"):
         return "rope"
-    said = values.text("--position-embedding-type") or "learned"
+    said = at.known("position-embedding-type") or "learned"
     return {"learned_absolute": "learned", "relative": "none"}.get(
         said, said if said in ("learned", "alibi", "none") else "rope"
     )
 
 
-def _mixer(values: Values, hidden: int, heads: int) -> dict[str, Any]:
-    if "--multi-latent-attention" in values:
+def _mixer(at: Nested, hidden: int, heads: int) -> dict[str, Any]:
+    if at.has("multi-latent-attention"):
         return {
             "kind": "mla",
             "n_heads": heads,
-            "q_lora_rank": values.whole("--q-lora-rank"),
-            "kv_lora_rank": values.whole("--kv-lora-rank") or 32,
-            "qk_nope_head_dim": values.whole("--qk-head-dim") or 128,
-            "qk_rope_head_dim": values.whole("--qk-pos-emb-head-dim") or 64,
-            "v_head_dim": values.whole("--v-head-dim") or 128,
+            "q_lora_rank": at.number("q-lora-rank"),
+            "kv_lora_rank": at.number("kv-lora-rank") or 32,
+            "qk_nope_head_dim": at.number("qk-head-dim") or 128,
+            "qk_rope_head_dim": at.number("qk-pos-emb-head-dim") or 64,
+            "v_head_dim": at.number("v-head-dim") or 128,
         }
-    kind = values.text("--attention-head-type") or ""  # of bigcode's fork
-    grouped = "--group-query-attention" in values or kind.startswith("multiquery")
-    grouped |= values.found.software == "megatron-deepspeed" and "--num-query-groups" in values
-    window = values.text("--window-size")
+    kind = at.known("attention-head-type")  # of bigcode's fork
+    grouped = at.has("group-query-attention") or kind.startswith("multiquery")
+    grouped |= at.found.software == "megatron-deepspeed" and at.has("num-query-groups")
+    window = at.known("window-size")
     return {
         "kind": "attention",
         "n_heads": heads,
-        "n_kv_heads": (values.whole("--num-query-groups") or 1) if grouped else heads,
-        "head_dim": values.whole("--kv-channels") or hidden // heads,
-        "qk_norm": "head" if "--qk-layernorm" in values else "none",
-        "qkv_bias": "--add-qkv-bias" in values or "--disable-bias-linear" not in values,
+        "n_kv_heads": (at.number("num-query-groups") or 1) if grouped else heads,
+        "head_dim": at.number("kv-channels") or hidden // heads,
+        "qk_norm": "head" if at.has("qk-layernorm") else "none",
+        "qkv_bias": at.has("add-qkv-bias") or not at.has("disable-bias-linear"),
         "window_tokens": int(window.strip("()").split(",")[0]) + 1
-        if window and "--window-attn-skip-freq" not in values
+        if window and not at.has("window-attn-skip-freq")
         else None,
     }
 
 
-def _vocabulary(values: Values) -> int:
+def _vocabulary(at: Nested) -> int:
     """Size of the padded vocabulary: as said, the tokenizer's, or GPT-2's where none is known."""
-    if padded := values.whole("--padded-vocab-size") or values.whole("--pad-vocab-size-to"):
+    if padded := at.number("padded-vocab-size") or at.number("pad-vocab-size-to"):
         return padded
-    size = values.whole("--vocab-size") or _tokens(values)
+    size = at.number("vocab-size") or _tokens(at)
     if size is None:
-        values.found.unresolved.append("size of the vocabulary (the tokenizer's): 50,257 taken")
+        at.found.unresolved.append("size of the vocabulary (the tokenizer's): 50,257 taken")
         size = GPT2
-    multiple = (values.whole("--make-vocab-size-divisible-by") or 128) * values.found.tp
+    multiple = (at.number("make-vocab-size-divisible-by") or 128) * at.found.tp
     return -(-size // multiple) * multiple
 
 
@@ -149,14 +144,14 @@ TOKENIZERS = {"GPT2BPETokenizer": GPT2, "Llama2Tokenizer": 32000}
 """Tokenizer of Megatron that is of one model -> its entries."""
 
 
-def _tokens(values: Values) -> int | None:
+def _tokens(at: Nested) -> int | None:
     """Entries of the tokenizer that the flags name; None where they name none that is known."""
     from gpuscale.io.models import load_model
 
-    kind = values.text("--tokenizer-type") or ""
-    if kind in TOKENIZERS or "--merge-file" in values:
+    kind = at.known("tokenizer-type")
+    if kind in TOKENIZERS or at.has("merge-file"):
         return TOKENIZERS.get(kind, GPT2)
-    paths = values.text("--tokenizer-name-or-path"), values.text("--tokenizer-model")
+    paths = at.known("tokenizer-name-or-path"), at.known("tokenizer-model")
     path = next((re.sub(r"/[^/]*\.(model|json)$", "", p) for p in paths if p), "")
     for name in (named_model(path), path.rstrip("/").rpartition("/")[2]):
         with suppress(GpuscaleError):
@@ -164,34 +159,34 @@ def _tokens(values: Values) -> int | None:
     return None
 
 
-def _normalization(values: Values) -> str:
-    return (values.text("--normalization") or "LayerNorm").lower()
+def _normalization(at: Nested) -> str:
+    return (at.known("normalization") or "LayerNorm").lower()
 
 
 SYMBOLS = {"M": "mamba+none", "*": "full+none", "-": "none+dense", "E": "none+moe"}
 """Symbol of a layer pattern (`mamba_hybrid_layer_allocation.py`) -> mixer and feed-forward net."""
 
 
-def hybrid_layers(values: Values, script: str) -> list[str]:
+def hybrid_layers(at: Nested, script: str) -> list[str]:
     """Layers of a hybrid of Mamba: by their pattern, or by the shares of attention and nets.
 
     Examples
     --------
     >>> from gpuscale.launch.read.found import Found
-    >>> hybrid_layers(Values(Found(""), {"--hybrid-layer-pattern": ["M-|M*"]}), "")
+    >>> from gpuscale.launch.read.nested import Nested
+    >>> hybrid_layers(Nested(Found(""), {"hybrid-layer-pattern": "M-|M*"}), "")
     ['mamba+none', 'none+dense', 'mamba+none', 'full+none']
     """
-    options = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
-    pattern = next((text for name in options if (text := values.text(name))), "")
+    pattern = at.known("hybrid-layer-pattern", "hybrid-override-pattern")
     main = pattern.partition("/")[0].replace("|", "")
     if main:
         return [SYMBOLS[one] for one in main] if set(main) <= set(SYMBOLS) else []
-    shares = "--hybrid-attention-ratio", "--hybrid-mlp-ratio"
-    if not script.endswith("pretrain_mamba.py") and not any(name in values for name in shares):
+    shares = "hybrid-attention-ratio", "hybrid-mlp-ratio"
+    if not script.endswith("pretrain_mamba.py") and not any(map(at.has, shares)):
         return []
-    n = values.whole("--num-layers") or 0
+    n = at.number("num-layers") or 0
     try:
-        attention, nets = (round(float(values.text(name) or 0) * n) for name in shares)
+        attention, nets = (round(float(at.known(name) or 0) * n) for name in shares)
     except ValueError:
         return []
     kinds = ["M"] * n
@@ -203,15 +198,15 @@ def hybrid_layers(values: Values, script: str) -> list[str]:
     return [SYMBOLS[kind] for kind in kinds]
 
 
-def _mamba(values: Values, hidden: int) -> dict[str, Any]:
+def _mamba(at: Nested, hidden: int) -> dict[str, Any]:
     """Build the mixer of Mamba 2 with Megatron's defaults (`mamba_mixer.py`: twice as wide)."""
-    head = values.whole("--mamba-head-dim") or 64
+    head = at.number("mamba-head-dim") or 64
     return {
         "kind": "mamba2",
-        "n_heads": values.whole("--mamba-num-heads") or 2 * hidden // head,
+        "n_heads": at.number("mamba-num-heads") or 2 * hidden // head,
         "head_dim": head,
-        "state_size": values.whole("--mamba-state-dim") or 128,
-        "n_groups": values.whole("--mamba-num-groups") or 8,
+        "state_size": at.number("mamba-state-dim") or 128,
+        "n_groups": at.number("mamba-num-groups") or 8,
     }
 
 

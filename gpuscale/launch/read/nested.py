@@ -9,7 +9,7 @@ from typing import Any
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.dialects.rows import number_of, truth
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.found import UNSET, Found, Values
+from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.megatron_model import model_of
 
 ELSEWHERE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)\}$")
@@ -48,6 +48,15 @@ class Nested:
         """Value as text; empty where no path has one."""
         value = self.get(*paths)
         return "" if value is None or isinstance(value, (dict, list)) else str(value).strip()
+
+    def known(self, *paths: str) -> str:
+        """Value as text; empty too where it holds an unset variable."""
+        text = self.text(*paths)
+        return "" if UNSET in text else text
+
+    def has(self, path: str) -> bool:
+        """Whether a path has a value."""
+        return self.get(path) is not None
 
     def number(self, *paths: str) -> int | None:
         """Value as a whole number above 0, `4_096` and `1e3` too; None for anything else."""
@@ -101,35 +110,33 @@ def put_shape(found: Found, name: str, dims: Mapping[str, int | None], **style: 
     `dims`: layers, hidden, heads and, where they are said, kv, ffn, vocab, head_dim, experts,
     top_k, expert_ffn. `style`: gated, tied, rms, bias, learned (positions), qkv_bias.
     """
-    given = {flag: [str(dims[key])] for key, flag in FLAGS.items() if dims.get(key)}
-    if "--num-query-groups" in given:
-        given["--group-query-attention"] = []
-    if "--vocab-size" in given:
-        given["--make-vocab-size-divisible-by"] = ["1"]
-    flags = {
-        "--swiglu": style.get("gated"),
-        "--untie-embeddings-and-output-weights": not style.get("tied"),
-        "--disable-bias-linear": not style.get("bias"),
-        "--add-qkv-bias": style.get("qkv_bias"),
+    table: dict[str, Any] = {flag: dims[key] for key, flag in FLAGS.items() if dims.get(key)}
+    on = {
+        "group-query-attention": "num-query-groups" in table,
+        "swiglu": style.get("gated"),
+        "untie-embeddings-and-output-weights": not style.get("tied"),
+        "disable-bias-linear": not style.get("bias"),
+        "add-qkv-bias": style.get("qkv_bias"),
     }
-    given |= {flag: [] for flag, on in flags.items() if on}
-    given["--normalization"] = ["RMSNorm" if style.get("rms", True) else "LayerNorm"]
-    given["--position-embedding-type"] = ["learned" if style.get("learned") else "rope"]
-    found.model = model_of(Values(found, given), name)
+    table |= {flag: True for flag, said in on.items() if said}
+    table["make-vocab-size-divisible-by"] = 1 if "vocab-size" in table else None
+    table["normalization"] = "RMSNorm" if style.get("rms", True) else "LayerNorm"
+    table["position-embedding-type"] = "learned" if style.get("learned") else "rope"
+    found.model = model_of(Nested(found, table), name)
     found.model_name = name
 
 
 FLAGS = {
-    "layers": "--num-layers",
-    "hidden": "--hidden-size",
-    "heads": "--num-attention-heads",
-    "kv": "--num-query-groups",
-    "ffn": "--ffn-hidden-size",
-    "vocab": "--vocab-size",
-    "head_dim": "--kv-channels",
-    "experts": "--num-experts",
-    "top_k": "--moe-router-topk",
-    "expert_ffn": "--moe-ffn-hidden-size",
+    "layers": "num-layers",
+    "hidden": "hidden-size",
+    "heads": "num-attention-heads",
+    "kv": "num-query-groups",
+    "ffn": "ffn-hidden-size",
+    "vocab": "vocab-size",
+    "head_dim": "kv-channels",
+    "experts": "num-experts",
+    "top_k": "moe-router-topk",
+    "expert_ffn": "moe-ffn-hidden-size",
 }
 """Dimension of `put_shape` -> Megatron's flag."""
 

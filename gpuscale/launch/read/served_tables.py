@@ -15,7 +15,7 @@ from gpuscale.launch.read.tables import yaml_tables
 
 def read_served(table: dict[str, Any]) -> Found | None:
     """Read a table that says how a model is served; None where it is of no such kind."""
-    for reader in (_config, _recipe, _stack, _resource, _ray, _trtllm_options):
+    for reader in (_config, _stack, _resource, _ray, _trtllm_options):
         if (found := reader(table)) is not None:
             return found
     return None
@@ -58,51 +58,6 @@ def _config(table: dict[str, Any]) -> Found | None:
     kept = {k: v for k, v in table.items() if k not in ("model", "model_tag")}
     found = _line(engine, "", {"--model": model or None, **_as_options(kept)})
     found.unread.pop("tp", None)
-    return found
-
-
-NODES = {"h200": (141, 8), "h100": (80, 8), "b200": (180, 8), "b300": (268, 8), "gb200": (192, 4)}
-"""GPU of a recipe of vLLM's site -> its memory in GB and how many a node has (`taxonomy.yaml`)."""
-
-
-def _recipe(table: dict[str, Any]) -> Found | None:
-    """Read a recipe of vLLM's site as the command that it shows first.
-
-    Rules of `src/lib/command-synthesis.js` (github.com/vllm-project/recipes): the default variant
-    on a node of H200 unless the recipe names another, on one GPU where `vram_minimum_gb` fits,
-    else on all of the node.
-    """
-    model, variants = table.get("model"), table.get("variants")
-    if not isinstance(model, dict) or not isinstance(variants, dict) or "model_id" not in model:
-        return None
-    variant = _of(variants, "default")
-    gpu = str(_of(table, "meta").get("default_hardware"))
-    if gpu not in NODES:
-        gpu = "b200" if variant.get("precision") == "nvfp4" else "h200"
-    memory_gb, n_gpus = NODES[gpu]
-    strategy = str(table.get("default_strategy") or "single_node_tp")
-    asked = (variant.get("tp"), _of(_of(table, "strategy_overrides"), strategy).get("tp"))
-    keys = (gpu, "blackwell" if "b" in gpu else "hopper", "nvidia", "default")
-    tables = [one if isinstance(one, dict) else {"default": one} for one in asked]
-    found_at = [one.get(key) for one in tables for key in keys]
-    said = [value for value in found_at if isinstance(value, int)]
-    needed_gb = variant.get("vram_minimum_gb")
-    fits = isinstance(needed_gb, (int, float)) and 0 < needed_gb <= memory_gb
-    degree = min(said[0], n_gpus) if said else 1 if fits else n_gpus
-    size = "--tensor-parallel-size"
-    if strategy != "single_node_tp":
-        degree, size = n_gpus, "--data-parallel-size" if strategy.endswith("_dep") else size
-    features, chosen = _of(table, "features"), table.get("opt_in_features") or ()
-    own = _of(table, "hardware_overrides")
-    parts = [model.get("base_args"), variant.get("extra_args")]
-    parts += [_of(features, key).get("args") for key in features if key not in chosen]
-    parts += [_of(own, next((key for key in keys if key in own), "")).get("extra_args")]
-    words = [word for part in parts if isinstance(part, list) for word in part]
-    words += ["--enable-expert-parallel"] * strategy.endswith("ep")
-    name = str(variant.get("model_id") or model["model_id"])
-    found = _line("vllm", name, {size: degree}, words)
-    found.gpu = gpu
-    found.notes.append(f"a recipe: the command of its default variant on {gpu} is read")
     return found
 
 

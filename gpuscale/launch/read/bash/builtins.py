@@ -97,9 +97,9 @@ def _unset(words: list[str], script: Script) -> int:
 
 def _printf(words: list[str], script: Script) -> int:
     if words[1:2] == ["-v"] and len(words) > 3:
-        script.variables[words[2]] = output(["printf", *words[3:]], "", {}) or ""
+        script.variables[words[2]] = output(["printf", *words[3:]], "") or ""
     elif script.printed is not None:
-        script.printed.append(output(words, script.stdin or "", {}))
+        script.printed.append(output(words, script.stdin or ""))
     return SURE
 
 

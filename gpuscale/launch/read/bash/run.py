@@ -294,7 +294,7 @@ def _command(raw: list[str], script: Script) -> int:
     if words[0] in ("eval", "source", "."):
         return _taken(words, script)
     given = script.stdin
-    text = programs.output(words, given, script.variables) if given is not None else None
+    text = programs.output(words, given) if given is not None else None
     if words[0].rsplit("/", 1)[-1] in programs.SHOWING or text is not None:
         if script.printed is not None:
             script.printed.append(text)
