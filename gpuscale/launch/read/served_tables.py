@@ -61,12 +61,6 @@ def _config(table: dict[str, Any]) -> Found | None:
     return found
 
 
-def _of(table: dict[str, Any], key: str) -> dict[str, Any]:
-    """Table of a key; an empty one for any other value."""
-    inner = table.get(key)
-    return inner if isinstance(inner, dict) else {}
-
-
 TRTLLM_OPTIONS: dict[str, str] = _WORDS["trtllm_options"]
 TRTLLM_KEYS = frozenset(_WORDS["trtllm_keys"])
 
