@@ -340,13 +340,15 @@ def test_closest_is_the_least_memory() -> None:
         assert closest.peak_bytes == peak_bytes(p, closest.layout)
 
 
-@pytest.mark.parametrize("name", preset_names("software"))
+@pytest.mark.parametrize("name", [*preset_names("software"), "pp_exposed_frac", "tp_exposed_frac"])
 def test_overlap_is_off_where_that_is_faster(name):
     """Whatever the exposed shares of a family, no overlap that is pinned beats the choice."""
     base = problem("dense", 16, 80e9)
-    software = software_record(load_software(name), base.hardware.architecture)
+    software = replace(base.software, **{name: 1.5}) if name.endswith("frac") else None
+    software = software or software_record(load_software(name), base.hardware.architecture)
     p = replace(base, software=software, cache={}, kernel_cache={})
     space = replace(default_space(p.facts, 8), zero_stage=(1,), vpp=(1, 2), micro_batch_size=(1, 2))
+    space = replace(space, pp=(2, 4), tp=(2, 4)) if name.endswith("frac") else space
     best = search(p, space, 0, follow_families=False).best.step_s
     for dimension in ("overlap_dp", "overlap_pp", "overlap_tp"):
         off = search(p, replace(space, **{dimension: (False,)}), 0, follow_families=False).best

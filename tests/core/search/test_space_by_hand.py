@@ -55,6 +55,7 @@ def test_divisors(n, want):
 
 def test_a_space_where_nothing_is_pinned():
     assert SPACE.tp == (1, 2, 4, 8, 16) and SPACE.cp == (1, 2, 4, 8)  # 1,024 of 8,192 tokens
+    assert SPACE.pp == (1, 2, 4, 8, 16, 32)  # as deep as the 32 layers
     assert default_space(replace(FACTS, seq_len=512), 8).cp == (1,)
     assert default_space(replace(FACTS, seq_len=1 << 20), 8).cp[-1] == 64
     many = replace(FACTS, global_batch_size=512)
