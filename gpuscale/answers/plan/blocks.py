@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 PEAK_NOTE = "of the 16-bit peak"
 
+LAYOUT, STEP = Column("layout", "layout", right=False), Column("step_s", "step", seconds)
+MFU, MEMORY = Column("mfu", "MFU", percent), Column("peak_bytes", "memory", gb)
+SLOWER = Column("slower_frac", "slower", lambda v: f"{100 * v:+.1f} %")
+
 
 def maturity_rows(r: PlanResult) -> list[tuple[str, str, str]]:
     """Say the step of the layout for the maturities beside that of the job."""
@@ -153,11 +157,7 @@ def alternatives_table(r: PlanResult) -> Table:
     columns = [
         Column("kind", "", right=False),
         Column("family", "family", right=False),
-        Column("layout", "layout", right=False),
-        Column("step_s", "step", seconds),
-        Column("mfu", "MFU", percent),
-        Column("peak_bytes", "memory", gb),
-        Column("slower_frac", "slower", lambda v: f"{100 * v:+.1f} %"),
+        *(LAYOUT, STEP, MFU, MEMORY, SLOWER),
         Column("why", "why", right=False),
     ]
     rows = [
@@ -188,28 +188,18 @@ def sensitivity_table(r: PlanResult) -> Table:
 
 def remedies_table(r: PlanResult) -> Table:
     """Show what makes it fit."""
-    columns = [
-        Column("change", "change", right=False),
-        Column("layout", "layout", right=False),
-        Column("step_s", "step", seconds),
-        Column("peak_bytes", "memory", gb),
-    ]
+    change = Column("change", "change", right=False)
     rows = [
         [m.change, None if m.layout is None else short(m.layout), m.step_s, m.peak_bytes]
         for m in r.remedies
     ]
+    columns = [change, LAYOUT, STEP, MEMORY]
     return Table(columns, rows, "What makes it fit, smallest change first")
 
 
 def pareto_table(r: PlanResult) -> Table:
     """Time against memory: the fastest layout under each cap."""
-    columns = [
-        Column("cap_bytes", "memory at most", gb),
-        Column("step_s", "step", seconds),
-        Column("slower_frac", "slower", lambda v: f"{100 * v:+.1f} %"),
-        Column("peak_bytes", "memory", gb),
-        Column("layout", "layout", right=False),
-    ]
+    columns = [Column("cap_bytes", "memory at most", gb), STEP, SLOWER, MEMORY, LAYOUT]
     rows = [
         [p.cap_bytes, p.step_s, p.step_s / r.step_s - 1, p.peak_bytes, short(p.layout)]
         for p in r.pareto

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.plan.answer import said_job
+from gpuscale.answers.plan.blocks import LAYOUT, MEMORY, MFU, STEP
 from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import degrees, details, left_text, number, percent, seconds, short
 from gpuscale.core.plan.estimate import estimate
@@ -87,11 +88,9 @@ def scan_table(rows: Sequence[ScanRow]) -> Table:
         Column("n_gpus", "GPUs", lambda v: f"{v:,}"),
         Column("seq_len", "seq", lambda v: f"{v:,}"),
         Column("global_batch_size", "batch", lambda v: f"{v:,}"),
-        Column("layout", "layout", right=False),
-        Column("step_s", "step", seconds),
-        Column("mfu", "MFU", percent),
+        *(LAYOUT, STEP, MFU),
         Column("tokens_per_s", "tokens/s", lambda v: number(v, 3)),
-        Column("peak_bytes", "memory", gb),
+        MEMORY,
         Column("days", "days", lambda v: f"{v:,.1f}"),
         Column("gpu_hours", "GPU-hours", lambda v: number(v, 3)),
         Column("usd", "cost", lambda v: format_si(v, "usd", 3)),
