@@ -199,7 +199,10 @@ ALL = [  # what each takes off, of 158 bytes
 def test_remedies_follow_one_another_until_it_fits(usable, n):
     start = tried(job(recompute="none", micro_batch_size=2, global_batch_size=2), usable)
     bench = SimpleNamespace(
-        trial=lambda j: tried(j, usable), usable_bytes=usable, legal=lambda _: True
+        moves=lambda _: True,
+        trial=lambda j: tried(j, usable),
+        usable_bytes=usable,
+        legal=lambda _: True,
     )
     found = remedies(bench, start)
     assert [(r.name, r.saved_bytes) for r in found] == [
@@ -219,7 +222,12 @@ def test_remedies_follow_one_another_until_it_fits(usable, n):
 def test_what_saves_little_is_no_remedy():
     """Of 250 bytes a fiftieth is 5: the shares of 3 and 4 are left out, those of 5 are not."""
     start = tried(job(recompute="none", micro_batch_size=2, global_batch_size=2))
-    found = remedies(SimpleNamespace(trial=tried, usable_bytes=250.0, legal=lambda _: True), start)
+    found = remedies(
+        SimpleNamespace(
+            moves=lambda _: True, trial=tried, usable_bytes=250.0, legal=lambda _: True
+        ),
+        start,
+    )
     assert [r.name for r in found] == [name for name, saved in ALL[:-1] if saved >= 5.0]
 
 
