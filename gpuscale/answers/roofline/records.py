@@ -18,6 +18,11 @@ class Links:
     node: float | None
     node_gpus: int
 
+    def scopes(self) -> list[tuple[str, float]]:
+        """List the scopes that a cluster has, with the bandwidth of each."""
+        node = [("node", self.gpu)]
+        return node if self.node is None else [*node, ("cluster", self.node)]
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -40,25 +45,27 @@ AT_LEAST, AT_MOST = ">=", "<="
 
 
 def row_of(
+    links: Links,
     scope: str,
-    bytes_per_s: float,
+    rate: float,
     limit: tuple[float, str, str],
     have: float | None,
     judged: float | None = None,
-    /,
     *,
-    times_s: tuple[float, float] | None = None,
     formula: str = "",
-    **inputs: float,
+    inputs: Mapping[str, float] | None = None,
+    times_s: tuple[float, float] | None = None,
 ) -> Limit:
     """Row of a limit (need, relation, of what); `judged` is what is held against it, if anything.
 
-    `times_s`: arithmetic and exchange. `inputs`: of the formula.
+    `rate`: of the scope. [byte/s]. `inputs`: of the formula, peak and rate apart. `times_s`:
+    arithmetic and exchange.
     """
     need, relation, quantity = limit
+    known = {"flop_per_s": links.peak, "bytes_per_s": rate, **(inputs or {})}
     return Limit(
         scope,
-        bytes_per_s,
+        rate,
         need=need,
         relation=relation,
         quantity=quantity,
@@ -67,7 +74,7 @@ def row_of(
         comm_s=times_s[1] if times_s else None,
         verdict=verdict_of(judged, need, relation),
         formula=formula,
-        inputs={name: float(value) for name, value in inputs.items()},
+        inputs={name: float(value) for name, value in known.items() if name in formula},
     )
 
 
@@ -78,12 +85,6 @@ def verdict_of(have: float | None, need: float, relation: str) -> str:
     met = have >= need if relation == AT_LEAST else have <= need
     ratio = (need / have if relation == AT_LEAST else have / need) if have and need else 0.0
     return "compute-bound" if met else f"communication-bound {ratio:.2f}x"
-
-
-def scopes(links: Links) -> list[tuple[str, float]]:
-    """List the scopes that a cluster has, with the bandwidth of each."""
-    node = [("node", links.gpu)]
-    return node if links.node is None else [*node, ("cluster", links.node)]
 
 
 def need_of(value: float | int | None, option: str, axis: str) -> Any:
