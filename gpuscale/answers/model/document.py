@@ -1,53 +1,34 @@
-"""Models: what gpuscale understands of a model, and its TOML."""
+"""The answer of `gpuscale model`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
-from gpuscale.answers.ask import Asked, Swept, amount, flag
+from gpuscale.answers.changed import changed
+from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
+from gpuscale.core.model.kv_cache import (
+    cached_elements,
+    kv_bytes_per_token,
+    kv_cache_bytes,
+    state_bytes,
+)
+from gpuscale.core.model.params import count_params
+from gpuscale.core.quantity import format_count, format_si
+from gpuscale.core.records import made_of, term_of
+from gpuscale.core.words import gb
+from gpuscale.io.inputs import load_inputs
+from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.model import Model
     from gpuscale.core.model.flops import ModelFlops
     from gpuscale.core.model.params import ModelParams
     from gpuscale.core.records import Term
     from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Document, Facts, Point, Table
     from gpuscale.specs.model import AnyFfn, ModelSpec
-
-
-@dataclass
-class Model(Swept):
-    """Layers, parameters, FLOP per token and KV cache of a model.
-
-    Active counts are of one token; multi-token prediction is kept apart.
-    """
-
-    NAME: ClassVar[str] = "model"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.model:ModelAnswer",
-        "gpuscale.answers.model:ModelToml",
-    )
-    EXAMPLE: ClassVar[str] = "gpuscale model deepseek-v3 --seq-len 4096"
-    HEADLINES: ClassVar[tuple[str, ...]] = (
-        "params",
-        "active_params",
-        "training_flop_per_token",
-        "kv_bytes_per_token",
-    )
-    model: Asked[str] = options.model(...)
-    _: KW_ONLY
-    seq_len: Asked[int | None] = options.seq_len()
-    kv_bytes: Asked[float] = amount(
-        "Bytes per element of the KV cache: 2 bf16, 1 fp8.", "bytes", 2.0, most=16
-    )
-    toml: Asked[bool] = flag("Print the model as TOML, to edit and pass back in.")
-
-    def answer(self) -> Document:
-        """Count it."""
-        return _answer(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +85,8 @@ class ModelToml:
     toml: str
 
 
-def _answer(asked: Model) -> Document:
-    from gpuscale.io.inputs import load_inputs
-    from gpuscale.render.document import Document, Text
-
+def model_document(asked: Model) -> Document:
+    """Count what a model is made of, or write it as TOML."""
     loaded = load_inputs(asked, model=asked.model)
     tokens = options.usual_seq_len(asked.seq_len, loaded.model)
     element = asked.kv_bytes
@@ -129,13 +108,6 @@ def _answer(asked: Model) -> Document:
 def _counted(
     loaded: Loaded, named: str, inputs: Mapping[str, str | float], tokens: int, element: float
 ) -> Document:
-    from gpuscale.answers.changed import changed
-    from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
-    from gpuscale.core.model.kv_cache import kv_bytes_per_token, kv_cache_bytes, state_bytes
-    from gpuscale.core.model.params import count_params
-    from gpuscale.core.records import made_of
-    from gpuscale.render.document import Document, Text
-
     spec = loaded.model
     params = count_params(spec)
     flops = flop_per_token(spec, tokens)
@@ -176,10 +148,6 @@ def _counted(
 
 def _summary(r: ModelAnswer, named: str, said: str, tokens: int) -> list[Point]:
     """Parameters, layers, work of a token, cache, weights, and what to ask next."""
-    from gpuscale.core.quantity import format_count, format_si
-    from gpuscale.core.words import gb
-    from gpuscale.render.document import Point
-
     active = f"{format_count(r.active_params)} met by one token"
     total = "; ".join(filter(None, (active, _against(r.params, r.published_params))))
     train = f"forward and backward, sequences of {tokens:,}; "
@@ -203,8 +171,6 @@ def _summary(r: ModelAnswer, named: str, said: str, tokens: int) -> list[Point]:
 
 
 def _groups(spec: ModelSpec, params: ModelParams) -> tuple[Group, ...]:
-    from gpuscale.core.records import made_of
-
     return tuple(
         made_of(
             Group,
@@ -226,24 +192,13 @@ def _ffn_text(f: AnyFfn) -> str:
 
 
 def _layer_table(groups: tuple[Group, ...]) -> Table:
-    from gpuscale.core.quantity import format_count
-    from gpuscale.render.document import Column, Table
-
-    columns = [
-        Column("n_layers", "layers"),
-        Column("mixer", "mixer", right=False),
-        Column("ffn", "FFN", right=False),
-        Column("layer_params", "a layer", format_count),
-        Column("active_layer_params", "active", format_count),
-        Column("params", "all", format_count),
-    ]
+    counts = {"layer_params": "a layer", "active_layer_params": "active", "params": "all"}
+    columns: dict[str, Any] = {"n_layers": "layers", "mixer": "mixer", "ffn": "FFN"}
+    columns |= {key: Column(key, head, format_count) for key, head in counts.items()}
     return Table.of(columns, groups, "Layers")
 
 
 def _parameters(r: ModelAnswer) -> Facts:
-    from gpuscale.core.quantity import format_count
-    from gpuscale.render.document import Facts
-
     rows = [("total", format_count(r.params), _against(r.params, r.published_params))]
     active = _against(r.active_params, r.published_active_params)
     rows.append(("active", format_count(r.active_params), active or "met by one token"))
@@ -264,17 +219,12 @@ def _parameters(r: ModelAnswer) -> Facts:
 
 
 def _against(count: float, published: float | None) -> str:
-    from gpuscale.core.quantity import format_count
-
     if not published:
         return ""
     return f"published {format_count(published)} ({100 * (count / published - 1):+.1f} %)"
 
 
 def _work(r: ModelAnswer, tokens: int) -> Facts:
-    from gpuscale.core.quantity import format_si
-    from gpuscale.render.document import Facts
-
     train, six = r.training_flop_per_token, r.six_p_flop_per_token
     rows = [
         ("training FLOP per token", format_si(train, "flop"), "forward + backward, causal mask"),
@@ -295,12 +245,8 @@ def _work(r: ModelAnswer, tokens: int) -> Facts:
 
 
 def _remarks(spec: ModelSpec) -> list[Any]:
-    from gpuscale.render.document import Text
-
     lines = [f"layers: {spec.layers}"]
     if spec.training_tokens:
-        from gpuscale.core.quantity import format_count
-
         batch = f", batch {format_count(spec.batch_tokens)}" if spec.batch_tokens else ""
         lines.append(f"trained on {format_count(spec.training_tokens)} tokens{batch}")
     if spec.notes:
@@ -312,9 +258,6 @@ def _remarks(spec: ModelSpec) -> list[Any]:
 def _terms(
     spec: ModelSpec, params: ModelParams, flops: ModelFlops, r: ModelAnswer, element: float
 ) -> tuple[Term, ...]:
-    from gpuscale.core.model.kv_cache import cached_elements
-    from gpuscale.core.records import term_of
-
     parts = ("embedding", "head", "mixer", "ffn", "norm", "extra", "vision")
     summands = " + ".join(f"{p}_params" for p in parts)
     idle = sum(g.n_layers * (g.ffn_params - g.ffn_active_params) for g in params.groups)

@@ -1,0 +1,46 @@
+"""Models: what gpuscale understands of a model, and its TOML."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from gpuscale.answers import options
+from gpuscale.answers.ask import Asked, Swept, amount, flag
+
+if TYPE_CHECKING:
+    from gpuscale.render.document import Document
+
+
+@dataclass
+class Model(Swept):
+    """Layers, parameters, FLOP per token and KV cache of a model.
+
+    Active counts are of one token; multi-token prediction is kept apart.
+    """
+
+    NAME: ClassVar[str] = "model"
+    RESULTS: ClassVar[tuple[str, ...]] = (
+        "gpuscale.answers.model.document:ModelAnswer",
+        "gpuscale.answers.model.document:ModelToml",
+    )
+    EXAMPLE: ClassVar[str] = "gpuscale model deepseek-v3 --seq-len 4096"
+    HEADLINES: ClassVar[tuple[str, ...]] = (
+        "params",
+        "active_params",
+        "training_flop_per_token",
+        "kv_bytes_per_token",
+    )
+    model: Asked[str] = options.model(...)
+    _: KW_ONLY
+    seq_len: Asked[int | None] = options.seq_len()
+    kv_bytes: Asked[float] = amount(
+        "Bytes per element of the KV cache: 2 bf16, 1 fp8.", "bytes", 2.0, most=16
+    )
+    toml: Asked[bool] = flag("Print the model as TOML, to edit and pass back in.")
+
+    def answer(self) -> Document:
+        """Count it."""
+        from gpuscale.answers.model.document import model_document
+
+        return model_document(self)
