@@ -60,6 +60,11 @@ def test_help_lists_every_command(capsys):
         ("import gpuscale.core", ""),
         ("import gpuscale.cli.app", "typer"),
         ("import gpuscale.render.text", ""),
+        (
+            "from gpuscale.cli.help import COMMANDS, help_text; "
+            "[help_text(name, '', 80) for name in COMMANDS]",
+            "",
+        ),
         ("from gpuscale.cli.app import run; run(['explain', 'mfu'])", "typer"),
         (
             "from gpuscale.cli.app import run; run(['matmul-time', 'h100', '8', '8', '8'])",

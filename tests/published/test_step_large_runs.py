@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.step import step_time
 from gpuscale.core.step.interval import interval, interval_classes
+from gpuscale.core.step.step import step_time
 from gpuscale.evidence.score.runs import own_runs, problem_of, scored_run
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.software import load_software, software_record

@@ -25,13 +25,13 @@ from gpuscale.answers.finetune.asked import Rollouts
 from gpuscale.answers.layout_options import Pins
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import PRICE, Costed, read_price
-from gpuscale.answers.plan.request import OBJECTIVES
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 SCALINGS = ("strong", "weak")
+OBJECTIVES = ("step-time", "tokens-per-dollar", "memory-headroom", "fewest-gpus")
 MOST_GPUS = 4_194_304
 
 SEARCHED: dict[str, Any] = {"group": "search", "tasks": PRETRAIN}

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
-OBJECTIVES = ("step-time", "tokens-per-dollar", "memory-headroom", "fewest-gpus")
 DEFAULT_BATCH_TOKENS = 4e6
 MOST_CASES = 64
 
@@ -141,7 +140,7 @@ def read_request(asked: Plan) -> Request:
         asked=asked,
         catalogue=asked.catalogue or "vendor",
         software=asked.software or DEFAULT_SOFTWARE,
-        objective=asked.objective or OBJECTIVES[0],
+        objective=asked.objective or "step-time",
         conditions=Conditions(
             asked.deadline, asked.budget, asked.mfu_at_least, asked.max_step_time
         ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.run.time import SECONDS_PER_DAY, gpu_hours, rental_usd
 from gpuscale.core.search.families import family
-from gpuscale.core.step import step_time
+from gpuscale.core.step.step import step_time
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout

@@ -18,25 +18,3 @@ Map, innermost first; each is a pure function of floats and small records:
 `hw` and `software` carry every calibrated figure; `ideal.ideal_hardware(hw)` and
 `ideal.ideal_software(sw)` give the roofline column from the same formulas.
 """
-
-from gpuscale.core.step.records import (
-    PARTS,
-    Breakdown,
-    Hardware,
-    LayerTime,
-    Shape,
-    Software,
-    StepResult,
-)
-from gpuscale.core.step.step import step_time
-
-__all__ = [
-    "PARTS",
-    "Breakdown",
-    "Hardware",
-    "LayerTime",
-    "Shape",
-    "Software",
-    "StepResult",
-    "step_time",
-]
