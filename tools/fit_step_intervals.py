@@ -14,17 +14,24 @@ Needs numpy.
 from __future__ import annotations
 
 import argparse
+import csv
+import gzip
 import math
 import runpy
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from gpuscale.core.settings import NO_SETTINGS
 from gpuscale.core.step.interval import interval_classes
-from gpuscale.core.step.maturity import STACKS
+from gpuscale.core.step.maturity import STACKS, Way, mixed, tuned_probability
 from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.score.records import quantile
-from gpuscale.evidence.score.runs import feasible, is_stalled, own_runs, problem_of
+from gpuscale.evidence.score.runs import feasible, is_stalled, own_copy, own_runs, problem_of
+from gpuscale.io.maturity import evidence
 from gpuscale.io.software import load_software
 from gpuscale.io.step_calibration import train_folder
 
@@ -141,32 +148,105 @@ BALANCE = {
 }
 
 
-def ordinary_errors() -> dict[str, Errors]:
-    """Ln of measured over expected time of the jobs of `tools/ordinary.py`, maturity taken off.
+class Job(NamedTuple):
+    """A job, its maturity, what is said of it, and ln of measured over tuned time."""
 
-    By kind and maturity of the software, as the command takes it; jobs that somebody tuned are a
-    kind of their own. Fine-tuning and RL have widths of their own.
-    """
+    source: str
+    kind: str  # moe, or the stack of its software
+    maturity: str  # tuned, or that of its software
+    error: float
+    said: tuple[str, ...]
+    n_gpus: int
+    ordinary: bool = True
+
+
+def ordinary_jobs() -> list[Job]:
+    """Pretraining jobs of `tools/ordinary.py`; fine-tuning and RL have widths of their own."""
     made: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("ordinary.py")))
-    found: dict[str, Errors] = defaultdict(lambda: defaultdict(list))
+    found = []
     for o in made["outcomes"]():
         row = o.row
         if o.refused or made["is_weak"](row) or row["kind"] != "pretrain":
             continue
         spec = load_software(made["software_of"](row) or "megatron-core")
-        kind = "moe" if o.has_experts else spec.stack
-        name = "tuned" if row["maturity"] == "tuned" else spec.maturity
-        kind = "any" if name == "tuned" else kind
-        error = math.log(o.measured_s / (o.step_s - o.untuned_s))
-        source = row["source"].split(",")[0] + (CHOSEN if row["complaint"] == "yes" else "")
-        found[f"{kind}/{name}"][source].append(error)
+        pairs = zip(o.args, o.args[1:], strict=False)
+        said = {k[2:].replace("-", "_"): v for k, v in pairs if k.startswith("--")}
+        found.append(
+            Job(
+                row["source"].split(",")[0] + (CHOSEN if row["complaint"] == "yes" else ""),
+                "moe" if o.has_experts and spec.stack != "eager" else spec.stack,
+                "tuned" if row["maturity"] == "tuned" else spec.maturity,
+                math.log(o.measured_s / (o.step_s - o.untuned_s)),
+                evidence(spec, said, NO_SETTINGS, said.get("precision", "bf16")),
+                int(row["gpus"]),
+            )
+        )
     return found
 
 
-def weighed(errors: dict[str, list[float]]) -> list[tuple[float, float]]:
+def recipe_jobs() -> list[Job]:
+    """List published recipes and tables, which somebody tuned, by what is printed of them."""
+    with gzip.open(own_copy("training_runs"), "rt", encoding="utf-8") as f:
+        printed = {row["id"]: row for row in csv.DictReader(f)}
+    found = []
+    for given in own_runs():
+        if given.model is None or given.layout is None or given.step_time_s is None:
+            continue
+        stalled = given.software == "nanotron" and is_stalled(given)
+        if given.quality == "suspect" or given.superseded or stalled:
+            continue
+        row, spec = printed[given.id], load_software(given.software)
+        run, at = feasible(given, problem_of(given))
+        assert run.layout is not None
+        said = {k: row[k] for k in ("micro_batch", "tp", "pp", "vpp") if row[k]}
+        experts = run.classes.get("dense_or_moe") == "moe"
+        found.append(
+            Job(
+                row["source"],
+                "moe" if experts and spec.stack != "eager" else spec.stack,
+                "tuned",
+                math.log(given.step_time_s / at.step_s),
+                evidence(spec, said, NO_SETTINGS, run.layout.precision),
+                run.layout.n_gpus,
+                ordinary=False,
+            )
+        )
+    return found
+
+
+MARKS = ("layout", "recipe")
+RIDGE = 0.3
+"""Pull of each log odds to none."""
+
+
+def posterior(jobs: list[Job]) -> dict[str, float]:
+    """Log odds that a job was tuned, sources counted alike: logistic regression."""
+    counts = Counter(job.source for job in jobs)
+    w = np.array([1.0 / counts[job.source] for job in jobs])
+    y = np.array([job.maturity == "tuned" for job in jobs], float)
+    marks = [[1.0, *(m in job.said for m in MARKS), math.log2(job.n_gpus) / 8] for job in jobs]
+    a, b = np.array(marks, float), np.zeros(len(MARKS) + 2)
+    pull = RIDGE * np.diag([1e-6] + [1.0] * (len(b) - 1))
+    for _ in range(30):
+        p = 1.0 / (1.0 + np.exp(-a @ b))
+        b += np.linalg.solve((a.T * (w * p * (1 - p))) @ a + pull, a.T @ (w * (y - p)) - pull @ b)
+    names = ("base", *MARKS, "doubling")
+    return dict(zip(names, [*map(float, b[:-1]), float(b[-1]) / 8], strict=True))
+
+
+def key_of(job: Job) -> str:
+    """Row of the table that a job belongs to."""
+    return "any/tuned" if job.maturity == "tuned" else f"{job.kind}/{job.maturity}"
+
+
+def weighed(jobs: Iterable[Job], errors: Iterable[float]) -> list[tuple[float, float]]:
     """Errors with the share of their source, sorted."""
-    weights = {name: 0.5 if name.endswith(CHOSEN) else 1.0 for name in errors}
-    return sorted((e, weights[name] / len(found)) for name, found in errors.items() for e in found)
+    jobs = list(jobs)
+    counts = Counter(job.source for job in jobs)
+    return sorted(
+        (e, (0.5 if job.source.endswith(CHOSEN) else 1.0) / counts[job.source])
+        for job, e in zip(jobs, errors, strict=True)
+    )
 
 
 def at(pairs: list[tuple[float, float]], reach: float) -> float:
@@ -179,93 +259,80 @@ def at(pairs: list[tuple[float, float]], reach: float) -> float:
     return pairs[-1][0]
 
 
-def median_of(errors: dict[str, list[float]], prior: float) -> float:
-    """Median by sources; the prior counts as one."""
-    pairs = sorted([*weighed(errors), (math.log(prior), 1.0)])
-    return at(pairs, 0.5 * sum(w for _, w in pairs))
-
-
-Fitted = dict[str, tuple[float, float, float]]
-
-
-def spreads(jobs: dict[str, Errors]) -> Fitted:
+def spreads(jobs: list[Job]) -> dict[str, Way]:
     """Median of each kind and maturity, and how far jobs lie below and above it.
 
-    Dense jobs of all stacks that leave something to tune share one width. It is conformal: the
-    next job counts as one more source beyond each end.
+    A median has the prior as one more source. Dense jobs of all stacks that leave something to
+    tune share one width. It is conformal: the next job counts as one more source beyond each end.
     """
-    medians = {key: median_of(found, PRIORS.get(key, PRIOR)) for key, found in jobs.items()}
-    pools: dict[str, Errors] = defaultdict(lambda: defaultdict(list))
-    for key, found in jobs.items():
-        for source, errors in found.items():
-            pools[key if key in PRIORS else ""][f"{key} {source}"] += [
-                e - medians[key] for e in errors
-            ]
+    groups: dict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        groups[key_of(job)].append(job)
+    medians = {}
+    for key, group in groups.items():
+        pairs = weighed(group, (job.error for job in group))
+        pairs = sorted([*pairs, (math.log(PRIORS.get(key, PRIOR)), 1.0)])
+        medians[key] = max(0.0, at(pairs, 0.5 * sum(w for _, w in pairs)))
     made = {}
-    for key in jobs:
-        pairs = weighed(pools[key if key in PRIORS else ""])
+    for key in groups:
+        like = [
+            j
+            for j in jobs
+            if (key_of(j) if key_of(j) in PRIORS else "") == (key if key in PRIORS else "")
+        ]
+        pairs = weighed(like, (j.error - medians[key_of(j)] for j in like))
         total = sum(w for _, w in pairs)
         low, high = at(pairs, 0.1 * (total + 1) - 1), at(pairs, 0.9 * (total + 1))
-        made[key] = medians[key], max(0.0, -low), max(0.0, high)
+        made[key] = Way(0.0 if key == "any/tuned" else medians[key], max(0.0, -low), max(0.0, high))
     return made
 
 
-def judged(jobs: dict[str, Errors]) -> dict[str, tuple[float, float]]:
-    """(median error, share inside) by kind of jobs whose source was left out. [%]."""
-    found: dict[str, tuple[float, float]] = {}
-    for key, errors in jobs.items():
-        offs, inside = [], []
-        for source, own in errors.items():
-            rest = {
-                k: {s: e for s, e in v.items() if k != key or s != source} for k, v in jobs.items()
-            }
-            median, faster, slower = spreads(rest)[key]
-            offs += [abs(math.expm1(median - e)) for e in own]
-            inside += [-faster <= e - median <= slower for e in own]
-        found[key] = 100.0 * quantile(offs, 0.5), 100.0 * sum(inside) / len(inside)
+def judged(jobs: list[Job], recipes: list[Job]) -> dict[str, list[tuple[float, bool]]]:
+    """(relative error, whether inside) of jobs whose source was left out, by row and in all."""
+    found: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    for source in {job.source for job in [*jobs, *recipes]}:
+        rest = [job for job in jobs if job.source != source]
+        rest += [job for job in recipes if job.source != source]
+        odds, ways = posterior(rest), spreads(rest)
+        for job in (j for j in [*jobs, *recipes] if j.source == source):
+            usual = "script" if job.maturity == "script" else "as-it-comes"
+            other = ways.get(f"{job.kind}/{usual}", Way(math.log(PRIOR), 0.2, 0.7))
+            share = tuned_probability(odds, job.said, job.n_gpus)
+            way = mixed(ways["any/tuned"], other, share)
+            off = job.error - way.median
+            one = abs(math.expm1(-off)), -way.faster <= off <= way.slower
+            for name in ("ordinary", key_of(job)) if job.ordinary else ("recipes",):
+                found[name].append(one)
     return found
 
 
-def halves(jobs: dict[str, Errors]) -> tuple[float, float]:
-    """(median error, share inside) of one half of the sources by what the other half gives. [%]."""
-    offs, inside = [], []
-    for other in (0, 1):
-        own = {
-            k: {s: e for i, (s, e) in enumerate(sorted(v.items())) if i % 2 != other}
-            for k, v in jobs.items()
-        }
-        made = spreads(own)
-        for key, found in jobs.items():
-            median, faster, slower = made[key]
-            for i, (_, errors) in enumerate(sorted(found.items())):
-                if i % 2 == other:
-                    offs += [abs(math.expm1(median - e)) for e in errors]
-                    inside += [-faster <= e - median <= slower for e in errors]
-    return 100.0 * quantile(offs, 0.5), 100.0 * sum(inside) / len(inside)
-
-
 def maturity_lines() -> list[str]:
-    """Tables of the maturities: median, and how far the 80 % lie on each side of it."""
-    jobs, lines = ordinary_errors(), []
-    made, left = spreads(jobs), judged(jobs)
-    print("by halves of the sources: median error {:.0f} %, inside {:.0f} %".format(*halves(jobs)))
+    """Log odds of a tuned job; median and reach of each maturity."""
+    jobs, recipes = ordinary_jobs(), recipe_jobs()
+    made, left = spreads([*jobs, *recipes]), judged(jobs, recipes)
+    for key, rows in sorted(left.items()):
+        off = 100.0 * quantile([e for e, _ in rows], 0.5)
+        inside = 100.0 * sum(i for _, i in rows) / len(rows)
+        print(f"{key}, sources left out: n {len(rows)}, median {off:.0f} %, inside {inside:.0f} %")
+    n_sources = len({job.source for job in [*jobs, *recipes]})
+    lines = ["", "[posterior]"]
+    lines += [f"{k} = {v:.3f}" for k, v in posterior([*jobs, *recipes]).items()]
+    lines += [
+        f'source = "log odds that a job was tuned, {len(jobs) + len(recipes)} jobs of {n_sources} '
+        "sources, each counted as one: nothing said, its layout, a setting of fast recipes, each "
+        'doubling of the GPUs"'
+    ]
     for kind in (*STACKS, "moe"):
         for name in ("tuned", *MATURITIES):
-            key = f"{kind}/{name}" if f"{kind}/{name}" in jobs else f"{kind}/as-it-comes"
+            key = f"{kind}/{name}" if f"{kind}/{name}" in made else f"{kind}/as-it-comes"
             key = "any/tuned" if name == "tuned" else key
-            median, faster, slower = made[key]
-            if name == "tuned":
-                median = 0.0
-            if key in jobs:
-                n = sum(map(len, jobs[key].values()))
-                source = f"{n} jobs of {len(jobs[key])} sources, none fitted (tools/ordinary.py)"
-                off, inside = left[key]
-                print(
-                    f"{kind}/{name}: median {math.exp(median):.2f}, / {math.exp(faster):.2f}, x "
-                    f"{math.exp(slower):.2f}; {source}; left out {off:.0f} %, inside {inside:.0f} %"
-                )
-            lines += ["", f'[maturity."{kind}/{name}"]', f"median = {math.exp(median):.3f}"]
-            lines += [f"faster = {faster:.3f}", f"slower = {slower:.3f}"]
+            way, group = made[key], [job for job in [*jobs, *recipes] if key_of(job) == key]
+            n, sources = len(group), len({job.source for job in group})
+            source = f"{n} jobs of {sources} sources"
+            source += ", fitted ones too" if name == "tuned" else ", none fitted"
+            source += " (tools/ordinary.py)"
+            lines += ["", f'[maturity."{kind}/{name}"]', f"median = {math.exp(way.median):.3f}"]
+            lines += [f"faster = {way.faster:.3f}", f"slower = {way.slower:.3f}"]
             if kind == "moe":
                 lines += [f"balance = {BALANCE[name][0]:g}"]
                 source += f"; balance: {BALANCE[name][1]}"
@@ -296,7 +363,11 @@ def main() -> None:
     """Compute and write."""
     ap = argparse.ArgumentParser()
     ap.add_argument("--write", action="store_true")
+    ap.add_argument("--maturity", action="store_true", help="print the maturities alone")
     write = ap.parse_args().write
+    if ap.parse_args().maturity:
+        print("\n".join(maturity_lines()))
+        return
     fitted, without, others = kind_errors()
     widths = {}
     for kind in LEAST:

@@ -16,7 +16,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from statistics import NormalDist
+
+from gpuscale.core.normal import Z80, below
 
 SURE = 0.95
 """From here on a verdict is said without doubt."""
@@ -29,9 +30,6 @@ EVEN = (0.45, 0.55)
 
 LENGTHS = ((0.55, "1"), (0.25, "0.5"), (0.2, "2"))
 """Weights of sequences as long as taken, half and twice as long, where none are said: prior."""
-
-Z80 = 1.2815515655446004
-"""Standard deviations on either side that hold 80 % of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +95,9 @@ def probability(
     >>> round(probability([(3.0, 40e9), (1.0, 90e9)], 80e9, 0.01), 2)
     0.75
     """
-    normal = NormalDist(bias, width)
     total = sum(w for w, _ in cases)
-    return sum(w * normal.cdf(math.log(usable_bytes / max(b, 1.0))) for w, b in cases) / total
+    logs = ((w, math.log(usable_bytes / max(b, 1.0))) for w, b in cases)
+    return sum(w * below((x - bias) / width) for w, x in logs) / total
 
 
 HALVINGS = 40

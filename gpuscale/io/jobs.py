@@ -78,13 +78,15 @@ def make_problem(
     precision: str = "bf16",
     calibration: str | None = None,
     settings: JobSettings = NO_SETTINGS,
+    said: Sequence[str] = (),
 ) -> Problem:
     """Put together what a search needs.
 
     `model, cluster, software`: as loaded, what-if changes applied. `facts`: of the job, by
     `core.rules.facts_of`. `precision`: of the linear layers; decides the bytes of reduced gradients
     in some families. `settings`: what the run sets itself. `calibration`: overlay of `gpuscale
-    calibrate`; its site factor scales every expected step.
+    calibrate`; its site factor scales every expected step. `said`: what speaks for a tuned job
+    (`io.maturity.evidence`).
     """
     hardware = step_hardware(cluster, overlay=calibration)
     if calibration is not None:
@@ -92,7 +94,7 @@ def make_problem(
     record = software_record(
         software, hardware.architecture, settings.options, precision=precision, gpu=cluster.gpu.name
     )
-    maturity = maturity_of(software, model.has_experts, settings.maturity)
+    maturity = maturity_of(software, model.has_experts, settings.maturity, said, facts.n_gpus)
     if hardware.site_factor != 1.0:  # measured over what is predicted of a tuned job
         maturity = Maturity("measured")
     return Problem(

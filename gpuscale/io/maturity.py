@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from math import log
+from math import exp, log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.step.interval import RACK_DOMAIN
-from gpuscale.core.step.maturity import Maturity
+from gpuscale.core.step.maturity import Maturity, Way, mixed, tuned_probability
 from gpuscale.io.software import capabilities_of
 from gpuscale.io.step_intervals import interval_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from gpuscale.core.layout import Layout
     from gpuscale.core.settings import JobSettings
     from gpuscale.specs.cluster import ClusterSpec
@@ -46,21 +48,60 @@ def _row(kind: str, name: str) -> dict[str, Any]:
     return found
 
 
-def maturity_of(software: SoftwareSpec, has_experts: bool, name: str | None = None) -> Maturity:
+def maturity_of(
+    software: SoftwareSpec,
+    has_experts: bool,
+    name: str | None = None,
+    said: Iterable[str] = (),
+    n_gpus: int = 1,
+) -> Maturity:
     """Median and width of a maturity, over the jobs that the software's parameters are fitted to.
 
-    Of a job of which nobody says it the interval holds the tuned ones too.
+    Of a job of which nobody says it: of tuned jobs and of those as the software comes, together,
+    as likely as what is `said` of the job (``evidence``) and its size make the one and the other.
     """
-    said, name = name is not None, name or software.maturity
-    kind = "moe" if has_experts else software.stack
+    if name is None and software.maturity != "tuned":
+        share = tuned_probability(interval_table()["posterior"], said, n_gpus)
+        tuned, usual = (_way(software, has_experts, k) for k in ("tuned", software.maturity))
+        return _maturity("unsaid", mixed(tuned, usual, share), share)
+    way = _way(software, has_experts, name or software.maturity)
+    if name in (None, "tuned") and software.maturity == "tuned":  # recipes of its vendor
+        way = Way(way.median, 0.0, 0.0)
+    return _maturity(name or software.maturity, way)
+
+
+def _maturity(name: str, way: Way, share: float | None = None) -> Maturity:
+    return Maturity(name, exp(way.median), way.faster, way.slower, share)
+
+
+def _way(software: SoftwareSpec, has_experts: bool, name: str) -> Way:
+    """Jobs of a maturity; experts under modules called one by one are slowed as the rest is."""
+    kind = "moe" if has_experts and software.stack != "eager" else software.stack
     own, fitted = _row(kind, name), _row(kind, software.fitted_on)
-    factor = max(1.0, own["median"] / fitted["median"])
-    faster, slower = own["faster"], own["slower"]
-    if name == "tuned" and software.maturity == name:  # recipes of its vendor
-        faster = slower = 0.0
-    elif not said:
-        faster = max(faster, log(factor) + _row(kind, "tuned")["faster"])
-    return Maturity(name, factor, faster, slower)
+    median = max(0.0, log(own["median"] / fitted["median"]))
+    return Way(median, own["faster"], own["slower"])
+
+
+RECIPES = ("vpp", "cuda_graphs", "dispatcher", "overlap_ep", "moe_kernels", "fp8_param_gather")
+"""What only those say of a job who look for the fastest, unless it says that there is none."""
+
+
+def evidence(
+    software: SoftwareSpec, pins: Mapping[str, object], settings: JobSettings, precision: str
+) -> tuple[str, ...]:
+    """Name what speaks for a tuned job: its whole layout is said, or a setting of fast recipes.
+
+    Of modules called one by one, whose weights are sharded over data, the micro-batch is the
+    layout; of other stacks the ranks of tensors and stages.
+    """
+    layout = ("micro_batch",) if software.stack == "eager" else ("tp", "pp")
+    values = {**pins, **settings.said}
+    fast = any(str(values.get(k, "none")) not in ("1", "none", "alltoall") for k in RECIPES)
+    marks = {
+        "layout": all(k in values for k in layout),
+        "recipe": fast or precision not in ("bf16", "fp16"),
+    }
+    return tuple(name for name, holds in marks.items() if holds)
 
 
 def settled(

@@ -125,7 +125,8 @@ def software_record(
         for name, table in spec.calibration
         if table is not None
     }
-    kernel = FLASH_FACTORS.get(str(chosen.get("flash_generation", spec.flash_generation)))
+    usual = "best" if architecture in spec.flash_best_on else spec.flash_generation
+    kernel = FLASH_FACTORS.get(str(chosen.get("flash_generation", usual)))
     flash = cal.arch(architecture, kernel, gpu) if kernel else 1.0
     gradients = spec.gradient_bytes
     if precision == "fp16" and spec.gradient_bytes_fp16 is not None:

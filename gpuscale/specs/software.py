@@ -83,6 +83,9 @@ class SoftwareSpec(Spec):
     frameworks: tuple[str, ...] = ()  # what belongs to the family
     attention: Literal["flash", "unfused"] = "flash"
     flash_generation: Literal["1", "2", "best"] = "best"  # FlashAttention 1, 2; cuDNN and FA3
+    flash_best_on: tuple[
+        str, ...
+    ] = ()  # architectures on which it takes cuDNN's whatever the above
     gradient_bytes: Annotated[float, Field(ge=1, le=8)] = 2.0  # per parameter reduced
     gradient_bytes_fp16: Annotated[float, Field(ge=1, le=8)] | None = None
     bucket_params: Annotated[float, Field(ge=0, le=1e15)] = 0.0  # of a call; 0: of a layer

@@ -200,7 +200,7 @@ def test_own_steps_give_one_factor_that_plan_and_validate_take(capsys, tmp_path)
     before, after = planned(), planned("--calibration", saved)
     # the factor is over the tuned job that `calibrate` predicts: a maturity is no more on top of it
     assert after["step_s"] == pytest.approx(before["tuned"]["step_s"] * 1.25, rel=1e-3)
-    assert (before["maturity"], after["maturity"]) == ("as-it-comes", "measured")
+    assert (before["maturity"], after["maturity"]) == ("unsaid", "measured")
     assert after["tuned"] is None is after["as_it_comes"]
     text = out(capsys, "plan", "llama3-8b", "--gpus", "16", "--calibration", saved)[1]
     assert "by the site's measured factor" in text.splitlines()[0]

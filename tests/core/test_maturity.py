@@ -1,14 +1,15 @@
 """Maturity of a job: what is filled in, what it costs, and that its interval holds what it must."""
 
 import json
+from math import exp
 
 import pytest
 from running import invoke
 
 from gpuscale.core.settings import JobSettings
-from gpuscale.core.step.maturity import MATURITIES, STACKS, WORDS
+from gpuscale.core.step.maturity import MATURITIES, STACKS, WORDS, Way, mixed
 from gpuscale.io.hardware import load_cluster
-from gpuscale.io.maturity import Degrees, maturity_of, settled
+from gpuscale.io.maturity import Degrees, evidence, maturity_of, settled
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
 from gpuscale.io.step_intervals import interval_table
@@ -23,7 +24,7 @@ def plan(*args):
 def test_every_kind_has_every_maturity():
     table = interval_table()["maturity"]
     assert set(table) == {f"{kind}/{name}" for kind in (*STACKS, "moe") for name in MATURITIES}
-    assert set(WORDS) == {*MATURITIES, "measured"}
+    assert set(WORDS) == {*MATURITIES, "measured", "unsaid"}
     assert all(row["median"] == 1.0 for key, row in table.items() if key.endswith("/tuned"))
 
 
@@ -33,9 +34,33 @@ def test_nothing_is_faster_than_tuned(name):
     for has_experts in (False, True):
         factors = {m: maturity_of(software, has_experts, m).factor for m in MATURITIES}
         assert factors["tuned"] == 1.0 <= min(factors.values())
-        unsaid = maturity_of(software, has_experts)
-        assert unsaid.name == software.maturity
-        assert unsaid.faster >= maturity_of(software, has_experts, software.maturity).faster
+        usual = factors[software.maturity]
+        few, much = (
+            maturity_of(software, has_experts),
+            maturity_of(software, has_experts, None, ("layout", "recipe"), 1024),
+        )
+        assert 1.0 <= much.factor <= few.factor <= max(usual, 1.0) + 1e-9
+        assert few.tuned_probability < 0.2 < 0.9 < much.tuned_probability
+        assert few.factor / exp(few.faster) <= 1.02
+
+
+def test_a_layout_that_is_said_whole_speaks_for_a_tuned_job():
+    """Of modules that PyTorch calls one by one the micro-batch is the layout."""
+    eager, fused, none = load_software("fsdp"), load_software("megatron-core"), JobSettings()
+    assert evidence(eager, {"micro_batch": "2"}, none, "bf16") == ("layout",)
+    assert evidence(fused, {"micro_batch": "2", "tp": "1"}, none, "bf16") == ()
+    assert evidence(fused, {"tp": "1", "pp": "1"}, none, "fp8") == ("layout", "recipe")
+    assert evidence(fused, {"vpp": "1"}, JobSettings(cuda_graphs="none"), "bf16") == ()
+    assert evidence(fused, {}, JobSettings(cuda_graphs="layer"), "bf16") == ("recipe",)
+
+
+def test_a_mixture_of_two_kinds_of_jobs_lies_between_them():
+    tuned, other = Way(0.0, 0.2, 0.2), Way(0.6, 0.2, 0.7)
+    assert mixed(tuned, other, 1.0) == pytest.approx(tuned) and mixed(
+        tuned, other, 0.0
+    ) == pytest.approx(other)
+    medians = [mixed(tuned, other, p / 10).median for p in range(11)]
+    assert medians == sorted(medians, reverse=True)
 
 
 def test_parameters_fitted_to_jobs_as_they_come_are_not_slowed_again():
@@ -46,12 +71,12 @@ def test_both_times_stand_in_the_first_lines():
     args = ("llama3-8b", "--gpus", "64", "--cluster", "dgx-h100", "--tokens", "1e12")
     r = plan(*args)
     tuned, own = r["tuned"], r["as_it_comes"]
-    assert (r["maturity"], own["step_s"]) == ("as-it-comes", r["step_s"])
-    assert r["step_s"] / tuned["step_s"] == pytest.approx(
+    assert r["maturity"] == "unsaid" and 0.0 < r["tuned_probability"] < 0.5
+    assert own["step_s"] / tuned["step_s"] == pytest.approx(
         interval_table()["maturity"]["fused/as-it-comes"]["median"]
     )
-    assert r["step_low_s"] <= tuned["step_s"] <= r["step_high_s"]
-    assert tuned["days"] < own["days"] == pytest.approx(r["run"]["expected_days"])
+    assert r["step_low_s"] <= tuned["step_s"] < r["step_s"] < own["step_s"] <= r["step_high_s"]
+    assert tuned["days"] < r["run"]["expected_days"] < own["days"]
     first = invoke("plan", *args).stdout.splitlines()[0]
     assert "if tuned" in first and "as it comes" in first
     said = plan(*args, "--maturity", "tuned")

@@ -122,6 +122,7 @@ def plan_result(
         step_high_s=high_s,
         passed_over=passed_over(case, result, best),
         maturity=case.problem.software.maturity.name,
+        tuned_probability=case.problem.software.maturity.tuned_probability,
         **by_maturity(case, request, best, ahead.run if ahead else None),
         model_flop_per_s_per_gpu=step.model_flop / step.expected_s / lay.n_gpus,
         batch_tokens=case.batch_tokens,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.lifetime import outlook_rows, save_row
 from gpuscale.answers.memory.common import part_bars
 from gpuscale.answers.money import bill_rows
-from gpuscale.answers.plan.maturities import others_of
+from gpuscale.answers.plan.maturities import maturity_words, others_of
 from gpuscale.answers.plan.text import (
     degrees,
     details,
@@ -66,7 +66,7 @@ def answer_facts(r: PlanResult, e: Estimate, site_measured: bool = False) -> Fac
             else []
         ),
         *([("passed over", short(o.layout), passed_text(o))] if o else []),
-        ("step, expected", seconds(r.step_s), f"{WORDS[r.maturity]}, {low_high}"),
+        ("step, expected", seconds(r.step_s), f"{maturity_words(r)}, {low_high}"),
         *maturity_rows(r),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
         ("MFU", percent(r.mfu), f"HFU {percent(r.hfu)}{peak}"),

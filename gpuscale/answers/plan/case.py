@@ -23,7 +23,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import make_problem
-from gpuscale.io.maturity import settled
+from gpuscale.io.maturity import evidence, settled
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
 
@@ -160,6 +160,7 @@ def make_case(
         precision=names[0],
         calibration=loaded.calibration,
         settings=settings,
+        said=evidence(software, request.pin_texts, request.settings, names[0]),
     )
     problem = replace(problem, fit_factor=fit_factor(request.asked.fit or "safe", software.name))
     if like is not None:

@@ -80,12 +80,20 @@ def step_text(r: PlanResult) -> str:
     low, high = seconds(r.step_low_s), seconds(r.step_high_s)
     if r.tuned is None and r.maturity != "measured":
         return seconds(r.step_s)
-    own = f"{seconds(r.step_s)} ({low} to {high}) {WORDS[r.maturity]}"
+    own = f"{seconds(r.step_s)} ({low} to {high})"
+    own += "" if r.maturity == "unsaid" else f" {WORDS[r.maturity]}"
     others = [
         f"{seconds(m.step_s)} {'if ' * (m.maturity == 'tuned')}{WORDS[m.maturity]}"
         for m in others_of(r)
     ]
-    return "; ".join([*others, own])
+    return "; ".join([own, *others])
+
+
+def maturity_words(r: PlanResult) -> str:
+    """Say of which maturity a step is."""
+    if r.tuned_probability is None:
+        return WORDS[r.maturity]
+    return f"tuned with {100 * r.tuned_probability:.0f} % (--maturity says it)"
 
 
 def run_of(m: ByMaturity) -> str:

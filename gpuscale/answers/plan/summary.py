@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.plan.blocks import days
-from gpuscale.answers.plan.maturities import others_of, run_of, step_text
+from gpuscale.answers.plan.maturities import maturity_words, others_of, run_of, step_text
 from gpuscale.answers.plan.text import (
     degrees,
     details,
@@ -69,7 +69,7 @@ def verdict(case: Case, r: PlanResult) -> str:
 
 def _step_note(r: PlanResult) -> str:
     return (
-        f"{WORDS[r.maturity]} (80 %: {seconds(r.step_low_s)} to {seconds(r.step_high_s)}), "
+        f"{maturity_words(r)} (80 %: {seconds(r.step_low_s)} to {seconds(r.step_high_s)}), "
         f"roofline {seconds(r.roofline_s)}, {number(r.tokens_per_s)} tokens/s"
     )
 

@@ -90,7 +90,8 @@ class PlanResult:
     step_low_s: float  # 80 % interval of the expected time
     step_high_s: float
     passed_over: PassedOver | None  # None: nothing that fits is faster
-    maturity: str  # of the times above: tuned, as-it-comes or script
+    maturity: str  # of the times above: tuned, as-it-comes, script; unsaid: by the next
+    tuned_probability: float | None  # by what is said of the job; None: its maturity is said
     tuned: ByMaturity | None  # None: does not fit, or steps of the own site were measured
     as_it_comes: ByMaturity | None
     mfu: float

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import exp, log
+from typing import NamedTuple
+
+from gpuscale.core.normal import Z80, below
 
 MATURITIES = ("tuned", "as-it-comes", "script")
 """Somebody searched layout and kernels on this stack; a framework with its defaults and a sensible
@@ -17,7 +22,54 @@ WORDS = {
     "as-it-comes": "as it comes",
     "script": "by an own script",
     "measured": "by the site's measured factor",  # which takes the place of a maturity's
+    "unsaid": "of unsaid maturity",
 }
+
+
+class Way(NamedTuple):
+    """Time of jobs over what the terms of a step give, in ln: median and reach of the 80 %."""
+
+    median: float
+    faster: float
+    slower: float
+
+    def share_below(self, x: float) -> float:
+        """Share of the jobs below a value: half a normal distribution on either side. [1]."""
+        reach = self.faster if x < self.median else self.slower
+        return below(Z80 * (x - self.median) / max(reach, 1e-9))
+
+
+def mixed(tuned: Way, other: Way, tuned_share: float) -> Way:
+    """Median and reach of jobs of which a share is tuned.
+
+    >>> [round(x, 2) for x in mixed(Way(0.0, 0.2, 0.2), Way(0.6, 0.2, 0.7), 0.5)]
+    [0.34, 0.48, 0.76]
+    """
+
+    def at(share: float) -> float:
+        low, high = -5.0, 5.0
+        for _ in range(40):
+            x = 0.5 * (low + high)
+            own, rest = tuned.share_below(x), other.share_below(x)
+            short = tuned_share * own + (1.0 - tuned_share) * rest < share
+            low, high = (x, high) if short else (low, x)
+        return high
+
+    median = at(0.5)
+    return Way(median, median - at(0.1), at(0.9) - median)
+
+
+def tuned_probability(weights: Mapping[str, float], said: Iterable[str], n_gpus: int) -> float:
+    """Probability that a job was tuned, by what is said of it and by its size. [1].
+
+    `weights`: log odds of nothing said (``base``), of each of `said`, and of each doubling of the
+    GPUs (``doubling``).
+
+    >>> tuned_probability({"base": 0.0, "doubling": 0.0, "layout": log(3.0)}, ["layout"], 8)
+    0.75
+    """
+    odds = weights["base"] + weights["doubling"] * log(n_gpus, 2)
+    return 1.0 / (1.0 + exp(-odds - sum(weights[name] for name in said)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +84,14 @@ class Maturity:
     factor: float = 1.0  # median
     faster: float = 0.0
     slower: float = 0.0
+    tuned_probability: float | None = None  # where nobody said it
 
     def interval_s(self, low_s: float, expected_s: float, high_s: float) -> tuple[float, float]:
         """Interval of a class widened to that of the maturity. [s].
 
-        >>> from math import log
         >>> Maturity("script", 1.2, log(2.0), log(4.0)).interval_s(0.6, 1.0, 1.5)
         (0.5, 4.0)
         """
-        from math import exp
-
         return (
             min(low_s, expected_s / exp(self.faster)),
             max(high_s, expected_s * exp(self.slower)),
