@@ -21,7 +21,7 @@ from gpuscale.answers.diagnose.records import (
     Test,
 )
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
-from gpuscale.core.verdict import Z80
+from gpuscale.core.normal import Z80
 from gpuscale.io.causes import first_of, load_causes, load_table
 
 if TYPE_CHECKING:

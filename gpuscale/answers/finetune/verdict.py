@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.optimizers import IN_BACKWARD, optimizer
-from gpuscale.core.verdict import LENGTHS, Z80, Open, Verdict, between, probability, ways
+from gpuscale.core.normal import Z80
+from gpuscale.core.verdict import LENGTHS, Open, Verdict, between, probability, ways
 from gpuscale.core.words import gb
 from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.verdict import spread

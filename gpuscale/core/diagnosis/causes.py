@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuscale.core.verdict import Z80
+from gpuscale.core.normal import Z80
 
 Features = Mapping[str, str | float]
 """What is known: a text, or a number in SI units."""
