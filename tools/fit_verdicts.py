@@ -1,9 +1,9 @@
 """Fits the width of verdicts to the development half of `tests/data/verdicts.csv`.
 
-Three figures: the bias of ln(measured / predicted), the width of a job whose settings are all
-known, and the chance that a job does something else than it states. Threads count alike; the score
-printed is of threads left out one at a time. The distances in `presets/train/verdicts.toml` keep
-their ratios.
+The bias of ln(measured / predicted), the width of a job whose settings are all known, the chance
+that a job does something else than it states, and how far such jobs lie above. Threads count alike;
+the score printed is of threads left out one at a time. The distances in
+`presets/train/verdicts.toml` keep their ratios.
 
     python tools/fit_verdicts.py
 """
@@ -14,28 +14,26 @@ import sys
 from collections import Counter
 from itertools import product
 from pathlib import Path
-from statistics import NormalDist
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import verdicts
 
-import gpuscale.answers.finetune.verdict as tuned
-import gpuscale.answers.memory.train as trained
 from gpuscale.core import verdict as core
+from gpuscale.core.normal import Z80
 
 SEEN = []
 
 
-def recorded(cases, usable_bytes, width, *_):
+def recorded(self, cases, usable_bytes, width, *, settled):
     """Keep what a probability is made of."""
-    SEEN.append((list(cases), usable_bytes, width))
+    SEEN.append((list(cases), usable_bytes, settled))
     return 0.5
 
 
 def rows():
-    """(thread, ran, cases, usable, own width, width of distances) of the development half."""
-    tuned.probability = trained.probability = recorded
+    """(thread, ran, cases, usable, settled, own width, width of distances), development half."""
+    core.Spread.chance = recorded
     plain = core.Spread.width
     found = []
     for row in csv.DictReader(Path("tests/data/verdicts.csv").open()):
@@ -44,26 +42,26 @@ def rows():
         widths = []
 
         def width(self, factor, far=(), widths=widths):
-            own = math.log(max(1.0, factor)) / core.Z80
-            far = list(far)
-            widths.append((own, plain(core.Spread(0.0, 1e-9, self.distance), 1.0, far), far))
+            own = math.log(max(1.0, factor)) / Z80
+            widths.append((own, plain(core.Spread(0.0, 1e-9, self.distance), 1.0, far)))
             return 1.0
 
         core.Spread.width = width
         SEEN.clear()
         if verdicts.predict(row)[0] is not None and SEEN:
-            cases, usable, _ = SEEN[-1]
-            found.append((row["thread"], row["outcome"] == "fits", cases, usable, *widths[-1][:2]))
+            found.append((row["thread"], row["outcome"] == "fits", *SEEN[-1], *widths[-1]))
     return found
 
 
-def chance(row, bias, floor, scale, odd):
+def chance(row, bias, floor, scale, odd, odd_bias):
     """Probability of one row."""
-    _, _, cases, usable, own, far = row
-    normal = NormalDist(bias, math.hypot(max(own, floor), scale * far))
-    total = sum(w for w, _ in cases)
-    p = sum(w * normal.cdf(math.log(usable / max(b, 1.0))) for w, b in cases) / total
-    return (1.0 - odd) * p + odd / 2.0
+    _, _, cases, usable, settled, own, far = row
+    width = math.hypot(max(own, floor), scale * far)
+    how = core.Spread(bias, odd_open=odd, odd_said=0.04, odd_bias=odd_bias)
+    return CHANCE(how, cases, usable, width, settled=settled)
+
+
+CHANCE = core.Spread.chance
 
 
 def loss(found, weights, at):
@@ -76,10 +74,11 @@ def loss(found, weights, at):
 
 
 GRID = (
-    (-0.05, 0.0, 0.05, 0.1, 0.15, 0.2),
-    (0.08, 0.12, 0.16, 0.2, 0.3),
-    (0.5, 0.7, 1.0, 1.4, 2.0),
-    (0.01, 0.04, 0.08, 0.12, 0.18, 0.25, 0.35),
+    (0.0, 0.05, 0.1, 0.15),
+    (0.08, 0.1, 0.14, 0.18),
+    (0.5, 1.0, 1.4),
+    (0.1, 0.2, 0.3, 0.4, 0.5),
+    (0.2, 0.5, 0.8),
 )
 
 

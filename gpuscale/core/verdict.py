@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from gpuscale.core.normal import Z80, below
+from gpuscale.core.normal import HALVINGS, Z80, below
 
 SURE = 0.95
 """From here on a verdict is said without doubt."""
@@ -41,6 +41,8 @@ class Spread:
     distance: Mapping[str, float] | None = None  # what was measured less -> its width
     odd_open: float = 0.0  # chance that a job does otherwise than its question says: settings open
     odd_said: float = 0.0  # the same where all are said
+    odd_bias: float = 0.0  # of such jobs, in ln, as bias and floor
+    odd_width: float = 1.0
 
     def width(self, family_factor_80: float, far: Iterable[str] = ()) -> float:
         """Width of a job: of its family's interval and of what was measured less. [1]."""
@@ -48,14 +50,27 @@ class Spread:
         known = self.distance or {}
         return math.hypot(own, *(known.get(name, 0.0) for name in set(far)))
 
-    def believed(self, p: float, *, settled: bool) -> float:
-        """Probability with what no width covers: of such jobs half run, whatever is predicted. [1].
+    def chance(
+        self,
+        cases: Sequence[tuple[float, float]],
+        usable_bytes: float,
+        width: float,
+        *,
+        settled: bool,
+    ) -> float:
+        """Probability that a job fits: `probability`, and a share that does otherwise. [1].
 
-        >>> round(Spread(odd_open=0.1).believed(1.0, settled=False), 6)
-        0.95
+        >>> how = Spread(odd_open=0.4, odd_bias=0.8)
+        >>> round(how.chance([(1.0, 10e9)], 80e9, 0.1, settled=True), 2)
+        1.0
+        >>> round(how.chance([(1.0, 10e9)], 80e9, 0.1, settled=False), 2)
+        0.96
         """
         odd = self.odd_said if settled else self.odd_open
-        return (1.0 - odd) * p + odd / 2.0
+        wide = math.hypot(width, self.odd_width)
+        own = probability(cases, usable_bytes, width, self.bias)
+        other = probability(cases, usable_bytes, wide, self.odd_bias)
+        return (1.0 - odd) * own + odd * other
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +113,6 @@ def probability(
     total = sum(w for w, _ in cases)
     logs = ((w, math.log(usable_bytes / max(b, 1.0))) for w, b in cases)
     return sum(w * below((x - bias) / width) for w, x in logs) / total
-
-
-HALVINGS = 40
-"""Halvings of a bisection: to a millionth of a millionth."""
 
 
 def between(

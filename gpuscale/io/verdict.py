@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from gpuscale.core.verdict import Spread, probability
+from gpuscale.core.verdict import Spread
 from gpuscale.io.step_calibration import train_folder
 from gpuscale.io.step_intervals import memory_interval_factor
 from gpuscale.io.toml import read_toml
@@ -22,6 +22,8 @@ def spread() -> Spread:
         distance=far,
         odd_open=float(odd["open"]),
         odd_said=float(odd["said"]),
+        odd_bias=float(odd["bias"]),
+        odd_width=float(odd["width"]),
     )
 
 
@@ -33,5 +35,4 @@ def one_peak(peak_bytes: float, usable_bytes: float, software: str) -> float:
     """
     how = spread()
     width = how.width(memory_interval_factor(software))
-    p = probability([(1.0, peak_bytes)], usable_bytes, width, how.bias)
-    return how.believed(p, settled=True)
+    return how.chance([(1.0, peak_bytes)], usable_bytes, width, settled=True)

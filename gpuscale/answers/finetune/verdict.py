@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.optimizers import IN_BACKWARD, optimizer
 from gpuscale.core.normal import Z80
-from gpuscale.core.verdict import LENGTHS, Open, Verdict, between, probability, ways
+from gpuscale.core.verdict import LENGTHS, Open, Verdict, between, ways
 from gpuscale.core.words import gb
 from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.verdict import spread
@@ -139,8 +139,8 @@ def verdict_of(
     how, usable = spread(), case.bench.usable_bytes
     family = case.bench.site(job)[2].interval_factor_80
     width = how.width(family, far_from_measured(case, job, rl))
-    p = probability(cases, usable, width, how.bias)
-    p = how.believed(p, settled=not settings and not rl)  # of RL a question says never all
+    settled = not settings and not rl  # of RL a question says never all
+    p = how.chance(cases, usable, width, settled=settled)
     low, high = between(cases, max(SLIGHT, math.log(family)) / Z80)
     return Verdict(p, low, high, _decides(job, moves, own, usable))
 

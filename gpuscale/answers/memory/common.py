@@ -76,11 +76,6 @@ class Peak(Room):
     ideal_total_bytes: float
 
 
-def spanned(peak_bytes: float, factor: float) -> dict[str, float]:
-    """Return the ends of the interval of a peak whose settings are all known."""
-    return {"peak_low_bytes": peak_bytes / factor, "peak_high_bytes": peak_bytes * factor}
-
-
 Rows = list[tuple[str, float, float]]
 
 

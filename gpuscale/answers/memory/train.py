@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
+from gpuscale.answers.memory.chance import chance_of
 from gpuscale.answers.memory.common import (
     Peak,
     compared_table,
@@ -15,7 +15,6 @@ from gpuscale.answers.memory.common import (
     interval_row,
     part_bars,
     part_rows,
-    spanned,
     verdict_row,
 )
 from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
@@ -29,18 +28,15 @@ from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.records import Term, total_of
 from gpuscale.core.rules import facts_of
 from gpuscale.core.stages import split_text
-from gpuscale.core.verdict import EVEN, LENGTHS, Open, probability, said, ways
+from gpuscale.core.verdict import EVEN, said
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.maturity import Degrees, settled
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
-from gpuscale.io.verdict import spread
 from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gpuscale.answers.memory import Memory
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts
@@ -63,10 +59,6 @@ class TrainingMemory(Peak):
     fewest_expected: Fewest | None  # that hold the expected value
 
 
-STATES_SPREAD = 0.05
-"""Spread of ln of weights, gradients and optimizer states: counted, whatever else is left open."""
-
-
 def training_document(asked: Memory) -> Document:
     """Answer a training question about a model."""
     loaded = load_inputs(
@@ -86,10 +78,8 @@ def training_document(asked: Memory) -> Document:
     hbm = loaded.gpu.hbm_bytes
     usable = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
     factor = memory_interval_factor(software.name)
-    chance = min(
-        _chance(asked, layout, usable, factor, partial(_peak_bytes, facts, parameters)),
-        probability([(1.0, peak.states_bytes)], usable, STATES_SPREAD),
-    )
+
+    chance, ends = chance_of(asked, layout, usable, factor, facts, parameters)
     fits = chance >= sum(EVEN) / 2
     fewest, risky = None, None
     if asked.min_gpus or not fits:
@@ -115,7 +105,8 @@ def training_document(asked: Memory) -> Document:
         hbm_bytes=hbm,
         headroom_bytes=usable - peak.total_bytes,
         memory_interval_factor_80=factor,
-        **spanned(peak.total_bytes, factor),
+        peak_low_bytes=ends[0],
+        peak_high_bytes=ends[1],
         allocated_bytes=peak.allocated_bytes,
         reserved_bytes=peak.reserved_bytes,
         nvidia_smi_bytes=peak.total_bytes,
@@ -128,43 +119,6 @@ def training_document(asked: Memory) -> Document:
         fewest_expected=risky,
     )
     return _document(asked, loaded, layout, facts, parameters, result)
-
-
-def _peak_bytes(facts: ModelFacts, parameters: MemoryParameters, layout: Layout) -> float:
-    return peak_stage(stage_memories(facts, layout, parameters)).total_bytes
-
-
-def _chance(
-    asked: Memory,
-    layout: Layout,
-    usable_bytes: float,
-    factor: float,
-    peak_bytes: Callable[[Layout], float],
-) -> float:
-    """Probability that the job fits, over the settings that the question leaves open. [1]."""
-    settings = []
-    if asked.recompute is None and asked.recompute_layers is None:
-        other = "none" if layout.recompute == "full" else "full"
-        settings.append(Open("recompute", "", ((0.75, layout.recompute), (0.25, other))))
-    if asked.micro_batch is None:
-        settings.append(Open("micro_batch", "", ((0.8, "1"), (0.2, "2"))))
-    if asked.seq_len is None:
-        settings.append(Open("seq_len", "", LENGTHS))
-    cases = []
-    for weight, values in ways(settings):
-        micro = int(values.get("micro_batch", layout.micro_batch_size))
-        at = replace(
-            layout,
-            recompute=values.get("recompute", layout.recompute),
-            micro_batch_size=micro,
-            global_batch_size=layout.n_micro_batches * layout.dp * micro,
-            seq_len=max(1, round(layout.seq_len * float(values.get("seq_len", 1.0)))),
-        )
-        cases.append((weight, peak_bytes(at)))
-    how = spread()
-    far = [] if asked.software else ["unnamed"]
-    p = probability(cases, usable_bytes, how.width(factor, far), how.bias)
-    return how.believed(p, settled=not settings)
 
 
 def _parameters(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import NamedTuple
 
-from gpuscale.core.normal import Z80, below
+from gpuscale.core.normal import HALVINGS, Z80, below
 
 MATURITIES = ("tuned", "as-it-comes", "script")
 """Somebody searched layout and kernels on this stack; a framework with its defaults and a sensible
@@ -39,6 +39,10 @@ class Way(NamedTuple):
         return below(Z80 * (x - self.median) / max(reach, 1e-9))
 
 
+FAR = 5.0
+"""Ln of a factor beyond which no job lies."""
+
+
 def mixed(tuned: Way, other: Way, tuned_share: float) -> Way:
     """Median and reach of jobs of which a share is tuned.
 
@@ -47,8 +51,8 @@ def mixed(tuned: Way, other: Way, tuned_share: float) -> Way:
     """
 
     def at(share: float) -> float:
-        low, high = -5.0, 5.0
-        for _ in range(40):
+        low, high = -FAR, FAR
+        for _ in range(HALVINGS):
             x = 0.5 * (low + high)
             own, rest = tuned.share_below(x), other.share_below(x)
             short = tuned_share * own + (1.0 - tuned_share) * rest < share
@@ -56,7 +60,7 @@ def mixed(tuned: Way, other: Way, tuned_share: float) -> Way:
         return high
 
     median = at(0.5)
-    return Way(median, median - at(0.1), at(0.9) - median)
+    return Way(median, median - at(below(-Z80)), at(below(Z80)) - median)
 
 
 def tuned_probability(weights: Mapping[str, float], said: Iterable[str], n_gpus: int) -> float:
