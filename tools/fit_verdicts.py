@@ -57,7 +57,7 @@ def chance(row, bias, floor, scale, odd, odd_bias):
     """Probability of one row."""
     _, _, cases, usable, settled, own, far = row
     width = math.hypot(max(own, floor), scale * far)
-    how = core.Spread(bias, odd_open=odd, odd_said=0.04, odd_bias=odd_bias)
+    how = core.Spread(bias, odd_open=odd, odd_bias=odd_bias)
     return CHANCE(how, cases, usable, width, settled=settled)
 
 

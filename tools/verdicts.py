@@ -16,7 +16,6 @@ import math
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import NormalDist
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -27,16 +26,6 @@ from gpuscale.io.frameworks import framework_habits
 
 FLAT = 0.95
 """From here on a fit is said without a percentage."""
-
-
-def implied(result, first):
-    """P(fits) of an answer that prints none: its interval as a lognormal."""
-    total, usable = result["peak_bytes"], result["capacity_bytes"]
-    width = result.get("memory_interval_factor_80") or 1.25
-    width = min(width, 1.5) if "step_s" in result and "expected" not in result else width
-    p = NormalDist().cdf(math.log(usable / total) / (math.log(max(width, 1.01)) / 1.2816))
-    flat = "fits" in first and "probably" not in first and "not" not in first
-    return p, flat
 
 
 def predict(row, versions=True):
@@ -57,13 +46,8 @@ def predict(row, versions=True):
     result = json.loads(done.stdout)["result"]
     said = next((line for line in invoke(*args).stdout.splitlines() if line.strip()), "")
     total = result.get("peak_bytes", math.nan)
-    if "--serve" in args:
-        return float(result["fits"]), result["fits"], total / 1e9, said
-    if result.get("fits_probability") is not None:
-        p = result["fits_probability"]
-        return p, p >= FLAT, total / 1e9, said
-    p, flat = implied(result, said)
-    return p, flat, total / 1e9, said
+    p = result["fits_probability"]
+    return p, p >= FLAT, total / 1e9, said
 
 
 def brier(pairs):

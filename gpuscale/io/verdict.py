@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from gpuscale.core.verdict import Spread
 from gpuscale.io.step_calibration import train_folder
-from gpuscale.io.step_intervals import memory_interval_factor
 from gpuscale.io.toml import read_toml
 
 
@@ -27,12 +26,12 @@ def spread() -> Spread:
     )
 
 
-def one_peak(peak_bytes: float, usable_bytes: float, software: str) -> float:
-    """Probability that a pre-training job fits whose settings are all said. [1].
+def one_peak(peak_bytes: float, usable_bytes: float, family_factor_80: float = 1.0) -> float:
+    """Probability that a job fits whose settings are all said. [1].
 
-    >>> one_peak(60e9, 85e9, "megatron-core") > 0.9 > one_peak(84e9, 85e9, "megatron-core")
+    >>> one_peak(60e9, 85e9) > 0.9 > one_peak(84e9, 85e9)
     True
     """
     how = spread()
-    width = how.width(memory_interval_factor(software))
+    width = how.width(family_factor_80)
     return how.chance([(1.0, peak_bytes)], usable_bytes, width, settled=True)

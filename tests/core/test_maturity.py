@@ -41,7 +41,7 @@ def test_nothing_is_faster_than_tuned(name):
         )
         assert 1.0 <= much.factor <= few.factor <= max(usual, 1.0) + 1e-9
         assert few.tuned_probability < 0.2 < 0.9 < much.tuned_probability
-        assert few.factor / exp(few.faster) <= 1.02
+        assert few.factor / exp(few.faster) <= usual
 
 
 def test_a_layout_that_is_said_whole_speaks_for_a_tuned_job():
@@ -119,7 +119,7 @@ def test_the_launch_file_exchanges_as_the_plan_does(tmp_path):
     assert "--moe-flex-dispatcher-backend deepep" in path.read_text()
     checked, same = invoke("launch-check", str(path), "--json"), plan(*args[:-2])
     report = json.loads(checked.stdout)["result"]
-    assert report["step_s"] == pytest.approx(same["step_s"], rel=1e-3)
+    assert same["tuned"]["step_s"] <= report["step_s"] <= same["step_s"]  # its layout is said now
     plain = (
         path.read_text()
         .replace("--moe-token-dispatcher-type flex", "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.change import Launch, change_of_files, differences
@@ -285,13 +285,14 @@ def _trained(
         return Checked(report, asked, loaded.warnings)
     low, high = step_interval(estimate.step, case.problem, software.name, layout)
     capacity = max(estimate.capacity_bytes, estimate.room_bytes)
+    factor = memory_interval_factor(software.name)
     report = replace(
         report,
         stage_layers=estimate.stage_layers,
         peak_bytes=estimate.peak_bytes,
         capacity_bytes=estimate.capacity_bytes,
-        fits_probability=one_peak(estimate.peak_bytes, capacity, software.name),
-        memory_interval_factor_80=memory_interval_factor(software.name),
+        fits_probability=one_peak(estimate.peak_bytes, capacity, factor),
+        memory_interval_factor_80=factor,
         step_s=estimate.step_s,
         step_low_s=low,
         step_high_s=high,
@@ -321,7 +322,15 @@ def _case(
         )
     )
     batch = Batch(float(layout.global_batch_size * layout.seq_len), layout.global_batch_size, "")
-    return make_case(loaded, request, layout.n_gpus, layout.seq_len, batch), request
+    case = make_case(
+        loaded,
+        request,
+        layout.n_gpus,
+        layout.seq_len,
+        batch,
+        found=asdict(layout) | {"micro_batch": layout.micro_batch_size},
+    )
+    return case, request
 
 
 def _judged(

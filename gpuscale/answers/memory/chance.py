@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
 
 STATES_SPREAD = 0.05
 """Spread of ln of weights, gradients and optimizer states: counted, whatever else is left open."""
-
-
-SPREAD_EXPERTS = 0.75
-"""Weight of experts spread over the ranks of a mixture of which nobody says it: prior."""
 
 
 def chance_of(
@@ -44,10 +39,6 @@ def chance_of(
         settings.append(Open("micro_batch", "", ((0.8, "1"), (0.2, "2"))))
     if asked.seq_len is None:
         settings.append(Open("seq_len", "", LENGTHS))
-    ranks = math.gcd(layout.dp, max(kind.n_experts for kind in facts.kinds))
-    if asked.ep is None and layout.ep == 1 < ranks:
-        ways_ = ((1.0 - SPREAD_EXPERTS, "1"), (SPREAD_EXPERTS, str(ranks)))
-        settings.append(Open("ep", "", ways_))
     cases = []
     for weight, values in ways(settings):
         micro = int(values.get("micro_batch", layout.micro_batch_size))
@@ -57,7 +48,6 @@ def chance_of(
             micro_batch_size=micro,
             global_batch_size=layout.n_micro_batches * layout.dp * micro,
             seq_len=max(1, round(layout.seq_len * float(values.get("seq_len", 1.0)))),
-            ep=int(values.get("ep", layout.ep)),
         )
         cases.append((weight, peak_stage(stage_memories(facts, at, parameters))))
     peaks = [(w, m.total_bytes) for w, m in cases]

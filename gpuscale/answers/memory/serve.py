@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.memory.common import part_bars, part_table, served_parts, weight_format
-from gpuscale.answers.summary import largest_parts, memory_point
+from gpuscale.answers.summary import chance_tone, largest_parts, memory_point
 from gpuscale.core.formats import FORMATS, weight_bytes
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
@@ -28,10 +28,12 @@ from gpuscale.core.serving.replica import (
     replica_of,
     serving_times,
 )
+from gpuscale.core.verdict import EVEN, said
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.serving import load_framework
+from gpuscale.io.verdict import one_peak
 from gpuscale.render.document import Document, Facts, Point, Text
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class ServingAnswer:
     """Memory of one GPU of a replica. [byte]."""
 
     fits: bool
+    fits_probability: float
     n_gpus: int
     tp: int
     pp: int
@@ -105,8 +108,10 @@ def serving_document(asked: Memory) -> Document:
         usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, device),
     )
     cache = kv_cache_bytes(loaded.model, job.context_tokens, weight_bytes(1.0, job.kv))
+    chance = one_peak(m.total_bytes, m.usable_bytes)
     result = ServingAnswer(
-        fits=m.fits,
+        fits=chance >= sum(EVEN) / 2,
+        fits_probability=chance,
         n_gpus=tp * pp,
         tp=tp,
         pp=pp,
@@ -184,10 +189,10 @@ def _laid_out(
         "figures": [Facts(facts)],
         "fewest": [Text(f"{_smallest(r.fewest)}; times under a load: `{load}`"), *changed(loaded)],
     }
-    said = "fits" if m.fits else "does not fit"
+    verdict, tone = said(r.fits_probability).removeprefix("is "), chance_tone(r.fits_probability)
     summary = [
-        Point("verdict", f"{head}: {said}.", tone="good" if m.fits else "bad"),
-        memory_point(m.total_bytes, m.usable_bytes, None, "good" if m.fits else "bad"),
+        Point("verdict", f"{head}: {verdict}.", tone=tone),
+        memory_point(m.total_bytes, m.usable_bytes, None, tone),
         largest_parts(rows),
         *(Point(*row) for row in facts[1:]),
         Point("smallest", _smallest(r.fewest).removeprefix("smallest replica: ")),
@@ -200,7 +205,7 @@ def _laid_out(
         summary,
         details,
         warnings=loaded.warnings,
-        answered_no=not m.fits,
+        answered_no=not r.fits,
         terms=terms,
         csv_table=table,
     )
@@ -212,7 +217,7 @@ def _facts(m: ServingMemory, result: ServingAnswer, job: ServingJob) -> list[tup
     return [
         (
             "verdict",
-            "fits" if m.fits else "does not fit",
+            said(result.fits_probability).removeprefix("is "),
             f"{gb(m.total_bytes)} of {gb(m.usable_bytes)} usable ({gb(result.hbm_bytes)} HBM), "
             + (f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much"),
         ),

@@ -132,8 +132,12 @@ def make_case(
     seq_len: int,
     batch: Batch,
     like: Case | None = None,
+    *,
+    found: Mapping[str, object] | None = None,
 ) -> Case:
     """Put one case together; one that is `like` it, but for size and batch, shares its blocks.
+
+    `found`: dimensions of the layout that a launch file says, as pins do.
 
     Raises GpuscaleError if the cluster, the model or a pin does not allow it.
     """
@@ -160,7 +164,9 @@ def make_case(
         precision=names[0],
         calibration=loaded.calibration,
         settings=settings,
-        said=evidence(software, request.pin_texts, request.settings, names[0]),
+        said=evidence(
+            software, request.pin_texts if found is None else found, request.settings, names[0]
+        ),
     )
     problem = replace(problem, fit_factor=fit_factor(request.asked.fit or "safe", software.name))
     if like is not None:
