@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from math import isfinite
 
 from gpuscale.core.diagnosis.facts import COUNTS, UNITS
@@ -56,6 +57,7 @@ Pair = tuple[str, float, str, str]
 """Name, value in SI, unit as printed, number as printed."""
 
 
+@lru_cache(maxsize=1024)
 def unit_of(word: str) -> str:
     """Return the unit that a word is; empty for none.
 
@@ -95,6 +97,7 @@ def with_spans(text: str) -> str:
     return _TIMED.sub(lambda hit: hit[1] + seconds(hit[2], hit[3], hit[4]), text)
 
 
+@lru_cache(maxsize=1024)
 def of_key(key: str) -> tuple[str, str]:
     """Read a key: (name, unit) of ``Mean TPOT (ms)``, ``memory[GB]``, ``tok/s after``.
 

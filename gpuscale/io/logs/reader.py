@@ -48,7 +48,7 @@ GRAM = 4
 """First bytes of a literal by which it is looked up."""
 LAST = ("general", "small-trainers")
 """Tables whose words other programs print too."""
-MOST_PAIRED = 3_000
+MOST_PAIRED = 2_000
 """Lines read by their keys: of no table, so only for logs of programs that none knows."""
 _OTHER = Line("other", (), ())
 _RANK = re.compile(
