@@ -216,7 +216,8 @@ def test_most_memory_left_at_the_same_speed(monkeypatch):
 def test_changes_that_make_a_job_fit(monkeypatch):
     """The fewest changes first; everything free only where nothing else helps."""
     near, far = Layout(8, 8, tp=2), Layout(8, 8, tp=2, zero_stage=3, pp=2)
-    answers = {"offload": found(3.0, tp=2), "free": Found(2.0, 2.0, 9.0, far, "a")}
+    moved = replace(near, offload_optimizer=True)
+    answers = {"offload": Found(3.0, 3.0, 9.0, moved, "a"), "free": Found(2.0, 2.0, 9.0, far, "a")}
 
     def pin_space(space, pins, facts):
         if pins.get("offload") == "optimizer":
@@ -227,6 +228,7 @@ def test_changes_that_make_a_job_fit(monkeypatch):
 
     monkeypatch.setattr(remedy, "pin_space", pin_space)
     monkeypatch.setattr(remedy, "fastest", lambda problem, space: answers[space])
+    monkeypatch.setattr(remedy, "host_bytes_per_node", lambda problem, layout: 8e9)
     monkeypatch.setattr(remedy, "more_gpus", lambda problem, closest: ("gpus",))
     monkeypatch.setattr(remedy, "more_memory", lambda problem, closest: "memory")
     problem = SimpleNamespace(facts=SimpleNamespace(n_gpus=8))
@@ -239,6 +241,7 @@ def test_changes_that_make_a_job_fit(monkeypatch):
         "memory",
     ]
     assert every[0].n_gpus == 8 and every[1].step_s == 2.0
+    assert every[0].change.endswith("on the host, at least 8.00 GB a node")
     assert remedy.n_changes(near, far) == 2 and remedy.n_changes(near, replace(near, dp=9)) == 0
     answers |= {"offload": None, "free": None}
     assert remedy.find_remedies(problem, None, {"dp": "8"}, closest) == ("gpus", "memory")

@@ -11,7 +11,7 @@ from gpuscale.core.layout import Layout
 from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.model.params import experts_met_frac
 from gpuscale.core.plan.batch import TOLERANCE, sequences_for
-from gpuscale.core.plan.estimate import estimate, run_of
+from gpuscale.core.plan.estimate import estimate, host_bytes_per_node, run_of
 from gpuscale.core.plan.pareto import most_headroom, time_against_memory
 from gpuscale.core.plan.pins import FLAGS, pin_space, why_empty
 from gpuscale.core.plan.records import ScanRow
@@ -430,3 +430,11 @@ def test_experts_lie_on_the_data_ranks_of_each_grid():
     assert result.best is not None
     for found in (*result.families.values(), *result.next_best):
         assert against(found.layout, facts) is None
+
+
+def test_states_of_a_node_on_its_host():
+    """Master weights and two moments of fp32 for each of 8.03 billion parameters, once."""
+    problem = problem_of(n_gpus=8, batch=64)
+    layout = Layout(8192, 64, dp=8, zero_stage=1, offload_optimizer=True)
+    assert host_bytes_per_node(problem, layout) == pytest.approx(12 * 8.03e9, rel=1e-3)
+    assert host_bytes_per_node(problem, replace(layout, offload_optimizer=False)) == 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.peak import peak_stage, stage_memories
@@ -64,6 +64,19 @@ def estimate(problem: Problem, layout: Layout) -> Estimate:
         fits=fullest.total_bytes <= max(problem.capacity_bytes, problem.room_bytes),
         room_bytes=problem.room_bytes,
     )
+
+
+def host_bytes_per_node(problem: Problem, layout: Layout) -> float:
+    """Bound what an optimizer that is moved takes of the memory of a node's host. [byte].
+
+    What the GPUs of the fullest stage hold less; a framework may keep copies beside it.
+    """
+    whole = replace(layout, offload_optimizer=False)
+    held, left = (
+        stage_memories(problem.memory_facts, x, problem.memory_parameters) for x in (whole, layout)
+    )
+    moved = max(a.states_bytes - b.states_bytes for a, b in zip(held, left, strict=True))
+    return moved * min(problem.hardware.gpus_per_node, layout.n_gpus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC, fewest_gpus
+from gpuscale.core.plan.estimate import host_bytes_per_node
 from gpuscale.core.plan.pins import pin_space
 from gpuscale.core.plan.records import Remedy
 from gpuscale.core.search.engine import fastest
+from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -82,6 +84,8 @@ def find_remedies(
             continue
         best = fastest(problem, tried)
         if best is not None:
+            if best.layout.offload_optimizer and "offload" not in pins:
+                text += f", at least {gb(host_bytes_per_node(problem, best.layout))} a node"
             found.append(
                 Remedy(text, best.layout, best.step_s, best.peak_bytes, problem.facts.n_gpus)
             )
