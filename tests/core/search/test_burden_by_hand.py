@@ -30,6 +30,7 @@ ALONE = [
     ({"pp": 4, "vpp": 5}, 0.03 + 0.004 * 2.321928094887362),
     ({"pp": 4, "vpp": 10}, 0.03 + 0.004 * 3.321928094887362),
     ({"pp": 8, "vpp": 10}, 0.045 + 0.004 * 3.321928094887362 + 0.02),
+    ({"pp": 40, "vpp": 2}, 0.015 * 6.643856189774724 + 0.02 + 0.004 + 0.02),
     ({"pp": 4, "schedule": "zb-h1"}, 0.04),
     ({"pp": 4, "schedule": "dualpipe"}, 0.04),
     ({"ep": 8}, 0.005),
@@ -60,6 +61,7 @@ def test_each_burden_alone(changed, share):
 def test_narrow_experts_long_sequences_and_thin_stages():
     tp = replace(BARE, tp=4)
     assert total(burdens(tp, NARROW, 8)) == pytest.approx(0.285)
+    assert total(burdens(replace(BARE, tp=2), NARROW, 8)) == pytest.approx(0.075)
     wide = replace(NARROW, expert_widths=(1536, 14336))
     assert total(burdens(tp, wide, 8)) == total(burdens(tp, FACTS, 8)) == 0.005
     assert total(burdens(replace(tp, tp=16), FACTS, 72)) == 0.005
