@@ -126,11 +126,13 @@ def _parsed(path: str, parse: Callable[..., Any], notes: list[str]) -> list[Any]
     good: list[Any] = []
     bad: dict[str, int] = {}
     for index, row in enumerate(read_rows(path), 1):
-        parsed = parse(row, index)
-        if not isinstance(parsed, str) and parsed.time_s:
+        try:
+            parsed, reason = parse(row, index), "no measured time"
+        except GpuscaleError as error:
+            parsed, reason = None, error.message
+        if parsed is not None and parsed.time_s:
             good.append(parsed)
         else:
-            reason = parsed if isinstance(parsed, str) else "no measured time"
             bad[reason] = bad.get(reason, 0) + 1
     if not good:
         reason = max(bad, key=lambda r: bad[r])

@@ -120,22 +120,6 @@ def all_to_all_time_s(
     return hop_s + reached * array_bytes * (n_ranks - 1) / (n_ranks**2 * link_bytes_per_s)
 
 
-def nodes_all_to_all_time_s(
-    array_bytes: float, n_nodes: int, node_egress_bytes_per_s: float, reached: float = 1.0
-) -> float:
-    """All-to-all over nodes, by the traffic out of one node. [s].
-
-    ``reached * array (M-1) / (M^2 W_node)``
-
-    Examples
-    --------
-    >>> round(nodes_all_to_all_time_s(1e9, 2, 400e9) * 1e6, 3)  # us
-    625.0
-    """
-    check_ranks(n_nodes, node_egress_bytes_per_s, array_bytes)
-    return reached * array_bytes * (n_nodes - 1) / (n_nodes**2 * node_egress_bytes_per_s)
-
-
 def korthikanti_layer_bytes(
     seq_len: float,
     micro_batch_size: float,

@@ -9,7 +9,7 @@ from gpuscale.core.kernel import roofline as rl
 from gpuscale.core.limits import formulas as limits
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
 from gpuscale.core.network.levels import bisection_bytes_per_s
-from gpuscale.textbook.formulas import all_to_all_time_s, collective_time_s, nodes_all_to_all_time_s
+from gpuscale.textbook.formulas import all_to_all_time_s, collective_time_s
 
 BOOK = "How to Scale Your Model, GPU chapter"
 NODE = (Level("node", 8, 450e9, True),)
@@ -59,7 +59,7 @@ def test_value_is_the_published_one(value, published, rel, source):
 def test_all_to_all_is_2_57_times_dearer_over_two_nodes():
     """The chapter says more than 4 times, by forms that hold for many nodes only."""
     inside = all_to_all_time_s(1e9, 8, 450e9)
-    over = nodes_all_to_all_time_s(1e9, 2, 400e9)
+    over = all_to_all_time_s(1e9, 2, 400e9)
     assert over / inside == pytest.approx(2.5714, rel=1e-4)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
 from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.core.records import made_of
-from gpuscale.evidence.rows.words import Row, Rows, meaning, number, rows_of, whole
-from gpuscale.evidence.score.gemm import line_of, measured_gpu
+from gpuscale.errors import GpuscaleError
+from gpuscale.evidence.rows.words import Row, Rows, meaning, number, whole
+from gpuscale.evidence.score.gemm import Timed, measured_gpu, timed_rows
 from gpuscale.evidence.score.records import ScoredRow
 
 if TYPE_CHECKING:
@@ -77,20 +78,20 @@ def nics_of(fabric: str, gpus_per_node: int, default: float) -> tuple[float, flo
     return (float(match[1]) * 1e9 / 8 if match else default), 1.0
 
 
-def parse_row(row: Row, index: int) -> CollectiveRow | str:
-    """Read one row; a text tells why it cannot be predicted."""
+def parse_row(row: Row, index: int) -> CollectiveRow:
+    """Read one row. Raises GpuscaleError for one that cannot be predicted."""
     from gpuscale.io.calibration import inner_link, network_class
     from gpuscale.io.hardware import load_cluster
 
     op = meaning("collective", row.get("op", "").replace("_", "-"))
     if op is None:
-        return f"unknown collective {row.get('op', '')[:40]!r}"
+        raise GpuscaleError(f"unknown collective {row.get('op', '')[:40]!r}")
     gpu = measured_gpu(row.get("gpu", ""))
     if gpu is None:
-        return f"unknown GPU {row.get('gpu', '')[:40]!r}"
+        raise GpuscaleError(f"unknown GPU {row.get('gpu', '')[:40]!r}")
     n, size = whole(row.get("n_gpus")), _size(row)
     if n is None or size is None:
-        return "no size" if n else "no number of GPUs"
+        raise GpuscaleError("no size" if n else "no number of GPUs")
     fabric = row.get("fabric", "")
     network = network_of(fabric)
     per_node = whole(row.get("gpus_per_node")) or 8
@@ -102,7 +103,7 @@ def parse_row(row: Row, index: int) -> CollectiveRow | str:
     usual = load_cluster(gpu.usual_cluster or gpu.name)
     default = usual.egress_bytes_per_s_per_gpu or 0.0
     if n_in < n and not (network or default):
-        return f"unknown network {fabric[:40]!r}"
+        raise GpuscaleError(f"unknown network {fabric[:40]!r}")
     nic, nics_per_gpu = nics_of(fabric, per_node, default) if n_in < n else (default, 1.0)
     time_us = number(row.get("time_us"))
     return CollectiveRow(
@@ -168,28 +169,16 @@ def predict_collective_rows(
     """
     from gpuscale.io.calibration import load_link
 
-    scored = []
-    for index, row in enumerate(rows_of(path_or_rows), 1):
+    def predict(row: Row, index: int) -> Timed:
         parsed = parse_row(row, index)
-        base, classes = line_of(row, index)
-        classes = {key: row.get(key, "") for key in ("op", "fabric", "algorithm")} | classes
-        if isinstance(parsed, str):
-            scored.append(ScoredRow(**base, reason=parsed, classes=classes))
-            continue
         inside, outside = (load_link(link, calibration) for link in (parsed.inner, parsed.outer))
         fabric = FabricCalibration(inside, outside)
+        expected_s = parsed.expected_s(fabric)
+        ends = made_of(collective_interval_s, parsed, time_s=expected_s, fabric=fabric)
         span = "one domain" if parsed.n_in_domain >= parsed.n_ranks else "network"
-        base["classes"] = classes | {"span": span, "size": size_class(parsed.size_bytes)}
-        try:
-            expected_s = parsed.expected_s(fabric)
-        except ValueError as error:
-            scored.append(ScoredRow(**base, reason=str(error)))
-            continue
-        low_s, high_s = made_of(collective_interval_s, parsed, time_s=expected_s, fabric=fabric)
-        reason = "" if parsed.time_s else "no measured time"
-        times: dict[str, Any] = {"predicted": expected_s * 1e6, "low": low_s * 1e6}
-        scored.append(ScoredRow(**base, **times, high=high_s * 1e6, reason=reason))
-    return scored
+        return (expected_s, *ends), {"span": span, "size": size_class(parsed.size_bytes)}
+
+    return timed_rows(path_or_rows, predict, ("op", "fabric", "algorithm"))
 
 
 def size_class(size_bytes: float) -> str:

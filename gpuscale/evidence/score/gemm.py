@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -71,21 +72,21 @@ def measured_gpu(name: str) -> GpuSpec | None:
     return load_gpu(preset) if preset else None
 
 
-def parse_row(row: Row, index: int) -> GemmRow | str:
-    """Read one row; a text tells why it cannot be predicted."""
+def parse_row(row: Row, index: int) -> GemmRow:
+    """Read one row. Raises GpuscaleError for one that cannot be predicted."""
     dims = [number(row.get(c)) for c in ("m", "n", "k")]
     if any(d is None or d < 1 for d in dims):
-        return "m, n or k is missing or below 1"
+        raise GpuscaleError("m, n or k is missing or below 1")
     m, n, k = (float(d) for d in dims if d is not None)
     gpu = measured_gpu(row.get("gpu", ""))
     if gpu is None:
-        return f"unknown GPU {row.get('gpu', '')[:40]!r}"
+        raise GpuscaleError(f"unknown GPU {row.get('gpu', '')[:40]!r}")
     dtype = number_format(row.get("dtype", ""))
     if dtype is None:
-        return f"unknown number format {row.get('dtype', '')[:40]!r}"
+        raise GpuscaleError(f"unknown number format {row.get('dtype', '')[:40]!r}")
     peak = gpu.flop_per_s("fp8" if dtype == "fp8-block" else dtype)
     if peak is None:
-        return f"{gpu.name} offers no {dtype}"
+        raise GpuscaleError(f"{gpu.name} offers no {dtype}")
     library, narrow = row.get("kernel", ""), meaning("weights", row.get("dtype", ""))
     time_us = number(row.get("time_us"))
     return GemmRow(
@@ -119,38 +120,51 @@ def predict_gemm_rows(path_or_rows: Rows, calibration: str | Path | None = None)
     """
     from gpuscale.io.calibration import load_arch
 
-    scored = []
-    for index, row in enumerate(rows_of(path_or_rows), 1):
+    def predict(row: Row, index: int) -> Timed:
         parsed = parse_row(row, index)
-        base, classes = line_of(row, index)
-        if isinstance(parsed, str):
-            more = {key: row.get(key, "") for key in ("dtype", "kernel")}
-            scored.append(ScoredRow(**base, reason=parsed, classes=classes | more))
-            continue
         arch = load_arch(measured_gpu(parsed.gpu) or parsed.architecture, calibration)
         expected_s = parsed.expected_s(arch)
-        low_s, high_s = matmul_interval_s(expected_s, parsed.dtype, arch, parsed.kernels)
+        ends = matmul_interval_s(expected_s, parsed.dtype, arch, parsed.kernels)
         more = {"dtype": parsed.dtype, "architecture": parsed.architecture}
-        more |= {"kernel": parsed.library, "size": size_class(parsed)}
+        return (expected_s, *ends), more | {"kernel": parsed.library, "size": size_class(parsed)}
+
+    return timed_rows(path_or_rows, predict, ("dtype", "kernel"))
+
+
+Timed = tuple[tuple[float, float, float], dict[str, str]]
+"""Expected time with the ends of its interval [s], and classes."""
+
+
+def timed_rows(
+    rows: Rows, predict: Callable[[Row, int], Timed], named: Sequence[str]
+) -> list[ScoredRow]:
+    """Score the time of every row; `named` columns are classes, whether it can be predicted or not.
+
+    `predict` raises GpuscaleError or ValueError for a row that cannot be.
+    """
+    scored = []
+    for index, row in enumerate(rows_of(rows), 1):
+        measured, times = number(row.get("time_us")), dict[str, Any]()
+        classes = {key: row.get(key, "") for key in named}
+        reason = "" if measured else "no measured time"
+        try:
+            (expected_s, low_s, high_s), more = predict(row, index)
+            times = {"predicted": expected_s * 1e6, "low": low_s * 1e6, "high": high_s * 1e6}
+            classes |= more
+        except (GpuscaleError, ValueError) as error:
+            reason = str(error).splitlines()[0]
         scored.append(
             ScoredRow(
-                **base,
-                predicted=expected_s * 1e6,
-                low=low_s * 1e6,
-                high=high_s * 1e6,
-                reason="" if parsed.time_s else "no measured time",
-                classes=more | classes,
+                id=row.get("id") or f"row-{index}",
+                gpu=row.get("gpu", ""),
+                quantity="time_us",
+                measured=measured,
+                reason=reason,
+                classes=classes | {"source": short_source(row.get("source", ""))},
+                **times,
             )
         )
     return scored
-
-
-def line_of(row: Row, index: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """Make what the line of a timed row holds, predicted or not, and its source."""
-    base = {"id": row.get("id") or f"row-{index}", "gpu": row.get("gpu", "")}
-    base |= {"quantity": "time_us"}
-    measured = {"measured": number(row.get("time_us"))}
-    return {**base, **measured}, {"source": short_source(row.get("source", ""))}
 
 
 def size_class(row: GemmRow) -> str:

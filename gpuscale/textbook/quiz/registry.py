@@ -35,7 +35,7 @@ core.run.time: batch_tokens cluster_flop_per_s exposed_s job_time_s mfu share to
     training_flop training_time_s utilisation
 core.serving.ideal: decode_flop decode_time_s instances prefill_flop serving_layout
 textbook.formulas: all_to_all_time_s binding_level bound collective_time_s decode_float
-    korthikanti_layer_bytes moe_strategy nodes_all_to_all_time_s product_shape round_significant
+    korthikanti_layer_bytes moe_strategy product_shape round_significant
 """
 
 MODULE_OF = {
