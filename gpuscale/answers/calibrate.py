@@ -165,12 +165,12 @@ def _document(
     asked: Calibrate, overlay: dict[str, Any], lines: list[FitLine], notes: list[str]
 ) -> Document:
     from gpuscale.core.quantity import format_si
-    from gpuscale.evidence.fit.overlay import to_toml
+    from gpuscale.io.toml_out import table_to_toml
     from gpuscale.io.calibration import load_calibration, merged
     from gpuscale.render.document import Column, Document, Table, Text
 
     overlay = merged(load_calibration(asked.calibration), overlay)
-    text = to_toml({"made_by": "gpuscale calibrate", **overlay})
+    text = table_to_toml({"made_by": "gpuscale calibrate", **overlay})
 
     def percent(v: float) -> str:
         return format_si(v, "frac")

@@ -19,7 +19,7 @@ def calibration_of(a: Answered) -> tuple[str, str]:
 
     Raises GpuscaleError where the planner says nothing of this job's step.
     """
-    from gpuscale.evidence.fit.overlay import to_toml
+    from gpuscale.io.toml_out import table_to_toml
     from gpuscale.evidence.fit.site import SITE_RANGE
     from gpuscale.io.calibration import load_calibration
 
@@ -49,7 +49,7 @@ def calibration_of(a: Answered) -> tuple[str, str]:
     if n:
         said += f"; this one is {_off(p.ratio)} off the plan as it comes, {_off(own / before)} off "
         said += "by the runs before it"
-    return to_toml({"made_by": "gpuscale diagnose", **old, "site": table}), said
+    return table_to_toml({"made_by": "gpuscale diagnose", **old, "site": table}), said
 
 
 def _off(ratio: float) -> str:
