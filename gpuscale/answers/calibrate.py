@@ -165,8 +165,8 @@ def _document(
     asked: Calibrate, overlay: dict[str, Any], lines: list[FitLine], notes: list[str]
 ) -> Document:
     from gpuscale.core.quantity import format_si
-    from gpuscale.io.toml_out import table_to_toml
     from gpuscale.io.calibration import load_calibration, merged
+    from gpuscale.io.toml_out import table_to_toml
     from gpuscale.render.document import Column, Document, Table, Text
 
     overlay = merged(load_calibration(asked.calibration), overlay)
