@@ -40,8 +40,6 @@ SEARCHED: dict[str, Any] = {"group": "search", "tasks": PRETRAIN}
 def _prices(value: Any, label: str) -> dict[str, float]:
     """Prices of a GPU-hour by cluster: ``2.5 USD/h``, or ``dgx-h100=2.5 USD/h,dgx-b200=4 USD/h``.
 
-    Examples
-    --------
     >>> _prices("2.5 USD/h", "--price"), _prices("a=2 USD/h, b=3 USD/h", "--price")
     ({'': 2.5}, {'a': 2.0, 'b': 3.0})
     """

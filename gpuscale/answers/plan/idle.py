@@ -32,8 +32,6 @@ def fewer(n_gpus: int, gpus_per_node: int, sequences: int) -> list[int]:
     where all do not: what data parallelism cannot share, the model must, and it divides by powers
     of two up to a node.
 
-    Examples
-    --------
     >>> fewer(1000, 8, 500), fewer(13, 8, 512), fewer(2048, 8, 7680)
     ([992, 960, 896, 768, 512], [12, 8], [])
     """

@@ -41,8 +41,6 @@ def percent(value: float) -> str:
 def sharding(layout: Layout) -> str:
     """Name how the states are sharded.
 
-    Examples
-    --------
     >>> from gpuscale.core.layout import Layout
     >>> sharding(Layout(8, 8, dp=8, zero_stage=3)), sharding(Layout(8, 8, zero_stage=1))
     ('FSDP', 'ZeRO-1')
@@ -56,8 +54,6 @@ def sharding(layout: Layout) -> str:
 def degrees(layout: Layout) -> str:
     """Degrees of a layout, those of 1 left out.
 
-    Examples
-    --------
     >>> from gpuscale.core.layout import Layout
     >>> degrees(Layout(8, 8, tp=8, pp=4, vpp=5, dp=2, schedule="interleaved"))
     'TP 8 x PP 4 x DP 2'
@@ -107,8 +103,6 @@ def details(layout: Layout) -> str:
 def short(layout: Layout) -> str:
     """Layout in one cell.
 
-    Examples
-    --------
     >>> from gpuscale.core.layout import Layout
     >>> short(Layout(8, 64, tp=8, pp=4, vpp=5, dp=2, schedule="interleaved", recompute="full"))
     'TP8 PP4x5 DP2 Z1 mb1 full'

@@ -18,27 +18,11 @@ def sequences_for(
     An exact multiple is kept. Otherwise the nearest multiple of the largest power of two that
     changes the batch by at most `tolerance`: batches of real runs are highly divisible.
 
-    Parameters
-    ----------
-    batch_tokens : float
-        Tokens of one step. [1]
-    seq_len : int
-        Tokens of a sequence. [1]
-    tolerance : float
-        Largest relative change. [1]
-    n_gpus : int
-        GPUs that share the batch: where an odd number of ranks is in them, a batch that it
-        divides too, if one is within the tolerance. [1]
-    micro_batch : int
-        Sequences of a micro-batch that the batch must be a multiple of. [1]
+    `batch_tokens`: tokens of one step [1]. `seq_len`: tokens of a sequence [1]. `tolerance`:
+    largest relative change [1]. `n_gpus`: GPUs that share the batch: where an odd number of ranks
+    is in them, a batch that it divides too, if one is within the tolerance [1]. `micro_batch`:
+    sequences of a micro-batch that the batch must be a multiple of [1]. Returns: at least 1.
 
-    Returns
-    -------
-    int
-        Sequences, at least 1. [1]
-
-    Examples
-    --------
     >>> sequences_for(4e6, 8192), sequences_for(16e6, 8192), sequences_for(62914560, 4096)
     (512, 2048, 15360)
     >>> sequences_for(1e3, 8192), sequences_for(4e6, 8192, n_gpus=1000)

@@ -107,23 +107,10 @@ def run_of(
 ) -> Run:
     """Time, GPU-hours and price of a run.
 
-    Parameters
-    ----------
-    step_s : float
-        Time of a step. [s]
-    step_tokens : float
-        Tokens of a step. [1]
-    n_gpus : int
-        GPUs. [1]
-    tokens : float
-        Tokens of the whole run. [1]
-    usd_per_gpu_hour : float, optional
-        Price. [USD/h]
-    outlook : Outlook, optional
-        Of the ideal time with failures; without it nothing fails.
+    `step_s`: time of a step [s]. `step_tokens`: tokens of a step [1]. `n_gpus`: GPUs [1]. `tokens`:
+    tokens of the whole run [1]. `usd_per_gpu_hour`: price [USD/h]. `outlook`: of the ideal time
+    with failures; without it nothing fails.
 
-    Examples
-    --------
     >>> run = run_of(2.0, 4e6, 1024, 1e12, 2.0)
     >>> run.n_steps, round(run.days, 2), round(run.gpu_hours), round(run.usd)
     (250000.0, 5.79, 142222, 284444)

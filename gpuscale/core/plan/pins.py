@@ -247,8 +247,6 @@ def _implied(pins: Mapping[str, str], changed: Mapping[str, Any], space: Space) 
 def why_empty(space: Space, facts: Facts) -> str:
     """Reason why a pinned space holds no layout: that of the combination that came furthest.
 
-    Examples
-    --------
     >>> from gpuscale.core.search.space import default_space
     >>> f = Facts(32, (32,), (8,), (14336,), (), 0, 8192, 512, 64)
     >>> pinned, _ = pin_space(default_space(f, 8), {"tp": "8", "pp": "2", "dp": "8"}, f)

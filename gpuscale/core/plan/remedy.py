@@ -58,21 +58,9 @@ def find_remedies(
 ) -> tuple[Remedy, ...]:
     """Find changes that make a job fit, the smallest first.
 
-    Parameters
-    ----------
-    problem : Problem
-        Job that does not fit.
-    space : Space
-        Default space of the job, nothing pinned.
-    pins : mapping
-        What was pinned, as `pins.pin_space` takes it.
-    closest : Estimate
-        Layout that came closest.
-
-    Returns
-    -------
-    tuple of Remedy
-        Pins left free, each searched again; more GPUs; GPUs with more memory.
+    `problem`: job that does not fit. `space`: default space of the job, nothing pinned. `pins`:
+    what was pinned, as `pins.pin_space` takes it. `closest`: layout that came closest. Returns:
+    pins left free, each searched again; more GPUs; GPUs with more memory.
     """
     found: list[Remedy] = []
     for text, changed in trials(pins):

@@ -52,8 +52,6 @@ def least_gpus(
 ) -> float:
     """GPUs below which a run cannot meet a deadline even at the peak rate. [1].
 
-    Examples
-    --------
     >>> round(least_gpus(15e12, 4.2e11, 989.4e12, 30 * 86400), 2)
     2456.6
     """

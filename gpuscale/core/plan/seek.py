@@ -34,8 +34,6 @@ Pass = Generator[tuple[int, bool], Verdict, tuple[bool, bool]]
 def doubled_sizes(node: int, most: int) -> Iterator[int]:
     """Parts of a node, then nodes, doubled; the last is `most`.
 
-    Examples
-    --------
     >>> list(doubled_sizes(8, 80)), list(doubled_sizes(8, 3))
     ([1, 2, 4, 8, 16, 32, 64, 80], [1, 2, 3])
     """
@@ -70,14 +68,7 @@ def _first(sizes: Sequence[int]) -> Pass:
 def smallest(node: int, most: int, least: float = 0.0) -> Seek:
     """Smallest size that meets: doubled sizes until one is not too small, then those below it.
 
-    Parameters
-    ----------
-    node : int
-        GPUs of a node. [1]
-    most : int
-        Largest size. [1]
-    least : float
-        Sizes below it cannot meet. [1]
+    `node`: GPUs of a node [1]. `most`: largest size [1]. `least`: sizes below it cannot meet [1].
     """
     tried, gaps = least, False
     for n in doubled_sizes(node, most):
@@ -100,12 +91,8 @@ def smallest(node: int, most: int, least: float = 0.0) -> Seek:
 def largest(node: int, most: int, *, fastest: bool = False) -> Seek:
     """Largest size that meets: doubled sizes, then those above the last that meets, downwards.
 
-    Parameters
-    ----------
-    node, most : int
-        GPUs of a node, and the largest size. [1]
-    fastest : bool
-        Whether a smaller size could be the answer too, because it is faster.
+    `node, most`: GPUs of a node, and the largest size [1]. `fastest`: whether a smaller size could
+    be the answer too, because it is faster.
     """
     met = 0
     for n in doubled_sizes(node, most):

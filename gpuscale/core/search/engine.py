@@ -36,22 +36,11 @@ def search(
     to and above the `n_next` best grids. Nothing is sampled: what is left out is no better.
     DualPipe hides the exchange of experts: a mixture has times of its own under it.
 
-    Parameters
-    ----------
-    problem : Problem
-        Job, cluster, software.
-    space : Space
-        Candidate values of each dimension.
-    n_next : int
-        How many further process grids are wanted exactly. [1]
-    follow_families : bool
-        Whether the best of each family is wanted exactly too.
-    limit_s : float
-        Slower steps are of no interest. [s]
-    weigh : bool
-        Whether burdens count; else the best is the fastest.
-    progress : callable, optional
-        Called now and then with the fraction of groups done.
+    `problem, space`: job, cluster and software, and the candidate values of each dimension.
+    `n_next`: how many further process grids are wanted exactly [1]. `progress`: called now and then
+    with the fraction of groups done. `follow_families`: whether the best of each family is wanted
+    exactly too. `limit_s`: slower steps are of no interest [s]. `weigh`: whether burdens count;
+    else the best is the fastest.
     """
     known = Incumbents(n_next, follow_families, limit_s)
     walks = [Walk(p, part, known, weigh) for p, part in _parts(problem, space)]

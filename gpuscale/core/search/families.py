@@ -6,8 +6,6 @@ from __future__ import annotations
 def family(tp: int, pp: int, cp: int, ep: int, zero_stage: int, shard_group: int | None) -> str:
     """Name the family of a layout.
 
-    Examples
-    --------
     >>> family(8, 16, 1, 1, 1, None), family(1, 1, 1, 1, 3, 64), family(1, 1, 1, 8, 0, None)
     ('TP + PP + DP', 'HSDP', 'EP + DP')
     """

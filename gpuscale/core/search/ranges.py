@@ -15,8 +15,6 @@ def select_ints(text: str, candidates: Sequence[int]) -> tuple[int, ...]:
 
     Raises ValueError if a part is no positive integer or range, or nothing is left.
 
-    Examples
-    --------
     >>> select_ints("4..16", (1, 2, 4, 8, 16, 32))
     (4, 8, 16)
     >>> select_ints("1,3", (1, 2))
@@ -50,8 +48,6 @@ def select_names(text: str, known: Sequence[str]) -> tuple[str, ...]:
 
     Raises ValueError if a name is not known; the message lists those that are.
 
-    Examples
-    --------
     >>> select_names("none,full", ("none", "selective", "full"))
     ('none', 'full')
     """
