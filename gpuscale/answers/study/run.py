@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.progress import JobsProgress
 from gpuscale.answers.study.jobs import Job, StudyFile, answer_job, read_study
 from gpuscale.answers.study.table import Rows
+from gpuscale.answers.sweep_table import amount
+from gpuscale.answers.table import question_of
 from gpuscale.errors import GpuscaleError
+from gpuscale.render.document import Bars, Column, Document, Point, Table, Text
 from gpuscale.render.save import check_target, is_stream
 
 if TYPE_CHECKING:
@@ -79,8 +82,6 @@ def study_document(asked: Study) -> Document:
 
 
 def _headlines(question: str) -> tuple[str, ...]:
-    from gpuscale.answers.table import question_of
-
     found: tuple[str, ...] = getattr(question_of(question), "HEADLINES", ())
     if not found:
         raise GpuscaleError(
@@ -172,9 +173,6 @@ def _document(
     target: Path,
     interrupted: bool,
 ) -> Document:
-    from gpuscale.answers.sweep_table import amount
-    from gpuscale.render.document import Bars, Column, Document, Table, Text
-
     keys = {job.key for job in study.jobs}
     done = [row for key, row in rows.done.items() if key in keys]
     best = ranked(done, rank)[: asked.top]
@@ -226,8 +224,6 @@ def _document(
 
 def _summary(head: str, key: str, bars: Sequence[tuple[str, float, str]]) -> list[Point]:
     """Sum up what became of the jobs, and the best of them."""
-    from gpuscale.render.document import Point
-
     found = [Point("verdict", f"{head}.", tone="good" if bars else "bad")]
     for place, (name, _, said) in enumerate(bars[:SUMMED_UP], 1):
         found.append(Point(f"{place}.", said, name if place > 1 else f"{name} ({key})"))

@@ -7,9 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.progress import under_way
+from gpuscale.answers.validate.served import predict_inference_rows
+from gpuscale.answers.validate.tuned import predict_finetune_rows, scored_quantities, verdicts
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.score.layouts import Choice
-from gpuscale.evidence.score.records import Summary
+from gpuscale.evidence.score.collectives import predict_collective_rows
+from gpuscale.evidence.score.gemm import predict_gemm_rows
+from gpuscale.evidence.score.layouts import Choice, layout_choices, predict_layout_rows
+from gpuscale.evidence.score.records import (
+    ROW_COLUMNS,
+    ScoredRow,
+    Summary,
+    row_cells,
+    summarise,
+    summarise_by,
+    unpredicted,
+    worst,
+)
+from gpuscale.evidence.score.runs import own_copy, predict_run_rows
+from gpuscale.foreign import csv_cell
 from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 from gpuscale.render.save import check_target
 
@@ -68,13 +83,6 @@ def scores_document(asked: Validate) -> Document:
 
 
 def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[ScoredRow]]:
-    from gpuscale.answers.validate.served import predict_inference_rows
-    from gpuscale.answers.validate.tuned import predict_finetune_rows
-    from gpuscale.evidence.score.collectives import predict_collective_rows
-    from gpuscale.evidence.score.gemm import predict_gemm_rows
-    from gpuscale.evidence.score.layouts import predict_layout_rows
-    from gpuscale.evidence.score.runs import own_copy, predict_run_rows
-
     predict: dict[str, Callable[[Any], list[ScoredRow]]] = {
         "runs": lambda file: predict_run_rows(file, calibration),
         "layouts": lambda file: predict_layout_rows(file, calibration),
@@ -103,9 +111,6 @@ def _rows_csv(found: Sequence[ScoredRow]) -> str:
     import csv
     import io
 
-    from gpuscale.evidence.score.records import ROW_COLUMNS, row_cells
-    from gpuscale.foreign import csv_cell
-
     extra = list(dict.fromkeys(key for row in found for key in row.extra))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -130,9 +135,6 @@ COUNTED = "good, fully specified, newest"
 
 
 def _section(name: str, found: list[ScoredRow], own_file: bool) -> Section:
-    from gpuscale.evidence.score.layouts import layout_choices
-    from gpuscale.evidence.score.records import summarise, summarise_by, unpredicted, worst
-
     counted = [row for row in found if _counts(row)] if name == "runs" else found
     if name == "finetune":
         counted = _good(found)
@@ -180,16 +182,12 @@ def _good(found: list[ScoredRow]) -> list[ScoredRow]:
 
 
 def _finetune_selections(found: list[ScoredRow]) -> list[Summary]:
-    from gpuscale.answers.validate.tuned import scored_quantities, verdicts
-
     qualities = dict.fromkeys(r.classes.get("quality", "") for r in found)
     by = [s for q in qualities for s in scored_quantities(found, q).values()]
     return [*by, verdicts(found)]
 
 
 def _selections(found: list[ScoredRow]) -> list[Summary]:
-    from gpuscale.evidence.score.records import summarise
-
     good = [row for row in found if _counts(row)]
     grid = [row for row in good if row.classes.get("family") == "nanotron"]
     rest = [row for row in good if row.classes.get("family") != "nanotron"]
@@ -214,8 +212,6 @@ def _selections(found: list[ScoredRow]) -> list[Summary]:
 
 
 def _memory(found: list[ScoredRow]) -> Summary | None:
-    from gpuscale.evidence.score.records import ScoredRow, summarise
-
     rows = [
         ScoredRow(
             id=r.id,
