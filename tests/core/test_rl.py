@@ -29,7 +29,6 @@ def test_roles_are_those_of_the_methods():
     assert all(held[m].reference for m in METHODS)
     assert not roles("grpo", kl=False).reference
     assert not roles("dpo", adapters=True).reference
-    assert [held[m].sequences_per_sample for m in METHODS] == [2, 1, 1, 1]
     assert [m for m in METHODS if not held[m].rollout] == ["dpo"]
     assert [m for m in METHODS if held[m].reward] == ["ppo"]
     assert not roles("ppo", reward=False).reward

@@ -80,7 +80,6 @@ class Roles:
     reference: bool  # frozen policy for the KL term
     reward: bool
     critic: bool
-    sequences_per_sample: int  # 2: chosen and rejected
     rollout: bool
 
 
@@ -98,8 +97,8 @@ def roles(method: str, *, adapters: bool = False, kl: bool = True, reward: bool 
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     reference = kl and not adapters
     if method == "dpo":
-        return Roles(reference, False, False, 2, False)
-    return Roles(reference, reward and method == "ppo", method == "ppo", 1, True)
+        return Roles(reference, False, False, False)
+    return Roles(reference, reward and method == "ppo", method == "ppo", True)
 
 
 @dataclass(frozen=True, slots=True)
