@@ -81,7 +81,7 @@ def write_torchtune(fields: Fields) -> tuple[dict[str, Any], set[str]]:
 def samples_of(fields: Fields) -> int:
     """Sequences of an update of RL."""
     samples = fields["rl.prompts"] * (fields.get("rl.group") or 1)
-    return int(samples // fields.get("rl.updates", 1))
+    return int(samples // (fields.get("rl.updates") or 1))
 
 
 RL_SAID = {"seq_len", "global_batch_size", "accumulation", "rl.updates", "rl.prompt"}
@@ -89,7 +89,7 @@ RL_SAID = {"seq_len", "global_batch_size", "accumulation", "rl.updates", "rl.pro
 
 def write_verl(fields: Fields) -> tuple[dict[str, Any], set[str]]:
     """Write the mini-batch of an update: prompts, of which each has its responses."""
-    mini = fields["rl.prompts"] // fields.get("rl.updates", 1)
+    mini = fields["rl.prompts"] // (fields.get("rl.updates") or 1)
     return {"actor_rollout_ref.actor.ppo_mini_batch_size": mini}, set(RL_SAID)
 
 
@@ -104,7 +104,7 @@ def write_trl(fields: Fields) -> tuple[dict[str, Any], set[str]]:
     said |= {"rl.prompts", "rl.updates"} if samples_of(fields) == steps * each else set()
     table: dict[str, Any] = {"gradient_accumulation_steps": max(1, steps)}
     if fields["rl.method"] != "dpo":
-        table["steps_per_generation"] = max(1, steps) * fields.get("rl.updates", 1)
+        table["steps_per_generation"] = max(1, steps) * (fields.get("rl.updates") or 1)
     return table, said | ({"seq_len"} if fields["rl.method"] != "dpo" else set())
 
 
