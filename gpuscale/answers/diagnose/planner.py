@@ -288,7 +288,7 @@ OF_SERVED = {
 
 def _serving(case: Case, causes: Mapping[str, Cause]) -> Said:
     if case.model is None or case.gpu is None:
-        return None, {}
+        return _stream(case), {}
     base = _served(case, {})
     by = f"gpuscale serve {case.model.name} --gpu {case.gpu.name} --gpus {case.gpus or 1}"
     values = {name: getattr(base, key, None) for name, key in OF_SERVED.items()}
@@ -308,6 +308,22 @@ def _serving(case: Case, causes: Mapping[str, Cause]) -> Said:
 
 
 RATES = ("tokens_per_s", "requests_per_s")
+READ_FRAC = 0.8
+"""Share of a card's bandwidth that a decode step reaches."""
+HELD_FRAC = (0.1, 0.9)
+"""Share of a card's memory that the weights of a model are that somebody serves on it, 80 %."""
+
+
+def _stream(case: Case) -> Predicted | None:
+    """One stream of a model that is not known: its weights, which fit, are read once a token."""
+    g, n = case.gpu, case.gpus or 1
+    if g is None or case.model_name or n > 1 or _clients(case) or not g.hbm_bytes_per_s:
+        return None
+    low, high = (READ_FRAC * g.hbm_bytes_per_s / (f * g.hbm_bytes) for f in reversed(HELD_FRAC))
+    value, edge = math.sqrt(low * high), math.sqrt(high / low)
+    by = f"one stream of a model of {HELD_FRAC[0]:.0%} to {HELD_FRAC[1]:.0%} of a {g.name}"
+    found = _compared(case, {"tokens_per_s": value}, (1 / edge, edge), by)
+    return found if found is None or found.ratio > 1 else None
 
 
 def _clients(case: Case) -> int:
