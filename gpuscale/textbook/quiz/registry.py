@@ -16,7 +16,7 @@ core.kernel.chip: chip_total_bytes clock_from_vector_hz critical_intensity cuda_
     tensor_cores tensor_flop_per_cycle vector_flop_per_s
 core.kernel.roofline: critical_batch elementwise_bytes elementwise_flop matmul_bytes matmul_flop
     roofline
-core.limits.formulas: Limit dp_comm_s dp_limit_levels dp_math_s dp_min_tokens_per_gpu ep_comm_s
+core.limits.formulas: dp_comm_s dp_limit_levels dp_math_s dp_min_tokens_per_gpu ep_comm_s
     ep_large_min_ffn ep_math_s ep_max_scaleout ep_min_ffn ring_attention_min_tokens_per_gpu
     tp_comm_s tp_limit tp_math_s tp_max tp_max_spanning
 core.limits.pp: bubble_frac bubble_over_ideal forward_transfer_time_s hop_time_s hops
