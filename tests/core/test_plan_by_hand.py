@@ -178,7 +178,7 @@ def test_impossible_values_are_left_out_and_alone_refused(pins, words):
 SOFT = [
     ({"pp": "2"}, {"pipeline": False}, "no pipeline"),
     ({"schedule": "zb-h1"}, {"schedules": ("1f1b",)}, "no zb-h1 schedule: it has 1f1b"),
-    ({"schedule": "zb-h1"}, {"pipeline": False}, "no pipeline"),
+    ({"schedule": "zb-h1"}, {"pipeline": False}, "no pipeline parallelism: pp=2"),
     ({"cp_kind": "ring"}, {"cp_kinds": ("ulysses",)}, "no context parallelism by ring"),
     ({"recompute": "full"}, {"recompute": ("none",)}, "no full recompute"),
     ({"recompute_layers": "4"}, {"recompute_layers": False}, "all layers or none"),
@@ -219,6 +219,33 @@ EMPTY = [
 def test_why_nothing_is_left(pins, words):
     space, _ = pinned(**pins)
     assert words in why_empty(space, FACTS)
+
+
+def test_a_pipeline_that_could_run_is_not_the_reason():
+    """DualPipe has its 256 micro-batches: what is left over is ZeRO-2 beside stages."""
+    facts = replace(FACTS, runs_on=replace(ANY, zero_pipeline=(0, 1), zero_pipeline_asked=()))
+    space, _ = pinned(facts, schedule="dualpipe", pp="4", zero="2", micro_batch="1")
+    assert "zero 2 with a pipeline" in why_empty(space, facts)
+
+
+SHARDED = [
+    ({}, False),
+    ({"zero": "1"}, True),
+    ({"zero": "0,1"}, False),
+    ({"zero": "1", "dp": "1"}, False),
+    ({"zero": "1", "tp": "8", "pp": "8"}, False),
+    ({"zero": "1", "tp": "8", "pp": "4"}, True),
+]
+
+
+@pytest.mark.parametrize(("pins", "shares"), SHARDED, ids=str)
+def test_a_stage_that_is_asked_for_shards_where_ranks_are_left(pins, shares):
+    assert pinned(**pins)[0].sharded == shares
+    assert not pinned(replace(FACTS, global_batch_size=1), **pins)[0].sharded
+
+
+def test_a_range_of_expert_tensor_parallelism():
+    assert pinned(etp="1..4")[0].etp == (1, 2, 4)
 
 
 def test_changes_that_might_help():
