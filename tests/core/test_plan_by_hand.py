@@ -234,7 +234,8 @@ SHARDED = [
     ({"zero": "0,1"}, False),
     ({"zero": "1", "dp": "1"}, False),
     ({"zero": "1", "tp": "8", "pp": "8"}, False),
-    ({"zero": "1", "tp": "8", "pp": "4"}, True),
+    ({"zero": "1", "tp": "4,8", "pp": "8"}, True),
+    ({"zero": "1", "tp": "8", "pp": "4,8"}, True),
 ]
 
 
@@ -245,7 +246,7 @@ def test_a_stage_that_is_asked_for_shards_where_ranks_are_left(pins, shares):
 
 
 def test_a_range_of_expert_tensor_parallelism():
-    assert pinned(etp="1..4")[0].etp == (1, 2, 4)
+    assert pinned(etp="1..4")[0].etp == (1, 2, 4) and pinned(etp="8..512")[0].etp == (8, 16, 32, 64)
 
 
 def test_changes_that_might_help():
