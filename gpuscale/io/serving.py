@@ -124,15 +124,13 @@ def serving_site(
     framework: str = DEFAULT_FRAMEWORK,
     calibration: str | Path | None = None,
     *,
-    kernels: Kernels | None = None,
-    software: ServingSoftware | None = None,
     version: str = "",
 ) -> ServingSite:
     """Hardware record of a cluster with the calibration of a framework.
 
     `cluster`: its GPU, links and domain. `framework`: one of `FRAMEWORKS`. `calibration`: overlay
-    of matmul and collective constants. `kernels, software`: parameters instead of the shipped ones.
-    `version`: of the framework; none is the versions that were measured.
+    of matmul and collective constants. `version`: of the framework; none is the versions that were
+    measured.
     """
     gpu = cluster.gpu
     bf16 = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s or 1e13
@@ -159,8 +157,8 @@ def serving_site(
         or gpu.pcie_bytes_per_s
         or 25e9,
         scaleout_bytes_per_s=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
-        kernels=kernels or load_serving_kernels(gpu.architecture),
-        software=software or load_framework(framework, gpu.hbm_bytes, gpu.architecture, version),
+        kernels=load_serving_kernels(gpu.architecture),
+        software=load_framework(framework, gpu.hbm_bytes, gpu.architecture, version),
     )
 
 

@@ -5,7 +5,6 @@ from running import invoke
 
 from gpuscale.answers.validate.served import predict_inference_rows
 from gpuscale.answers.validate.served_rows import _drafts, _weights, engine_of, serve_asked
-from gpuscale.answers.validate.served_rows import served_model as model_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
 
@@ -70,13 +69,13 @@ def test_published_throughputs(row, measured):
     ],
 )
 def test_names_of_models(name, preset):
-    assert load_model(model_of(name)).spec.name == preset
+    assert load_model(name).spec.name == preset
 
 
 @pytest.mark.parametrize("name", ["acme/Foo-397B-A17B", "acme/Foo-13B-chat", "Llama-3.1-8B-Gated"])
 def test_an_unknown_model_is_never_scored_as_another(name):
-    with pytest.raises(GpuscaleError, match="unknown model"):
-        model_of(name)
+    with pytest.raises(GpuscaleError, match=r"unknown model|no preset of this name"):
+        serve_asked({**SERVED, "model": name})
 
 
 def test_engines_and_their_versions():
@@ -155,7 +154,7 @@ def test_rows_that_cannot_be_predicted_are_named():
     assert rows[0].predicted > 0 and rows[0].reason == ""
     assert [r.predicted for r in rows[1:4]] == [None] * 3
     assert [r.reason.split(":")[0] for r in rows[1:4]] == [
-        "unknown model 'mystery'",
+        "unknown model preset `mystery`",
         "unknown GPU `abacus`",
         "no lengths, and the data set is unknown",
     ]

@@ -189,7 +189,7 @@ def test_a_row_that_does_not_say_its_job_is_left_out():
         row = scored_run(training_run({**ROW, column: ""}))
         assert row.predicted is None and row.reason.startswith(f"{column} not printed")
     unknown = scored_run(training_run({**ROW, "layers": "", "hidden": ""}))
-    assert unknown.reason == "unknown model 'LLM-7B', and its shape is not printed"
+    assert unknown.reason == "unknown model preset `LLM-7B`"
 
 
 def test_unknown_names_and_blanks_are_still_predicted():

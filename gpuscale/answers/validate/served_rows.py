@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import asked_gpu
+from gpuscale.evidence.rows.models import named_model
 from gpuscale.evidence.rows.words import Row, meaning, number, whole
-
-DECORATIONS = re.compile(
-    r"(instruct|chat|base|it|hf|preview|thinking|reasoning|turbo|gguf|awq|gptq|fp8|fp4|nvfp4|mxfp4"
-    r"|bf16|fp16|int4|int8|w8a8|w4a16|w4a4|dynamic|block|static|quantized|exl2|marlin|channel"
-    r"|q\d(_?\w)*|i?q\d|k|m|s|kl|v\d(\.\d+)?|\d{4}|\d+(\.\d+)?bpw|mtp|eagle\d?)"
-)
-"""What may follow a model's name without changing its shape: variants, formats, dates."""
 
 OTHER_VERSIONS = r"tensorrt 1|nim|atom|rocm 6"
 """Texts whose numbers are versions of something else than the engine."""
@@ -61,13 +54,10 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
 
     Raises GpuscaleError for what is not known or not printed and has no default.
     """
-    from gpuscale.io.models import load_model
-
     note, kind = row.get("note", "").lower(), kind_of(row)
-    model = served_model(row.get("model", ""))
     engine, assumed = engine_of(row)
     lengths, more = _lengths(row, kind)
-    spec = load_model(model).spec
+    spec = named_model(row)
     draft, usual = _drafts(row, spec.n_mtp_layers > 0)
     together = number(row.get("concurrency"), high=1e6)
     if kind == "decode" and together is None:
@@ -78,7 +68,7 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
     loads: dict[str, Any] = {"burst": at_once} if kind in ("burst", "static") else {}
     if kind not in ("burst", "static", "offline", "prefill"):
         loads = {"concurrency": at_once, "requests": many and int(many[1])}
-    limits = meaning("scenario", f"{model} {row.get('scenario', '')}")
+    limits = meaning("scenario", f"{spec.name} {row.get('scenario', '')}")
     if kind == "offline" and limits:
         loads |= dict(zip(("ttft", "tpot"), limits.split(), strict=True))
     day = re.search(r"\bdate (20\d\d-\d\d-\d\d)", note)
@@ -86,7 +76,7 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
     cache = re.search(r"kv[ -]cache (bf16|fp8|fp16)", note)
     degrees = {key: whole(row.get(key), 4096) for key in ("tp", "pp", "dp_attention", "ep")}
     asked = {
-        "model": model,
+        "model": row["model"],
         "gpu": asked_gpu(row),
         "gpus": whole(row.get("n_gpus"), 100_000) or degrees["tp"] or 1,
         "engine": engine,
@@ -100,31 +90,6 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
         **draft,
     }
     return {k: v for k, v in asked.items() if v is not None}, [*assumed, *more, *usual]
-
-
-@lru_cache(maxsize=256)
-def served_model(name: str) -> str:
-    """Model that a printed name means, as `gpuscale serve` takes it.
-
-    A name is a known one and decorations (`DECORATIONS`). Raises GpuscaleError for another.
-    """
-    from gpuscale.io.models import load_model
-
-    tail = name.split("/")[-1].lower().replace("_", "-").replace(" ", "-")
-    tail = re.sub(r"^(meta-|nvidia-)", "", tail)
-    if distilled := re.search(r"distill-((qwen|llama)-[\d.]+b)", tail):
-        return meaning("distilled", distilled[1]) or tail
-    words = tail.split("-")
-    for n in range(len(words), 0, -1):
-        known = "-".join(words[:n])
-        try:
-            load_model(known)
-        except (GpuscaleError, OSError):
-            continue
-        if other := [w for w in words[n:] if not DECORATIONS.fullmatch(w)]:
-            raise GpuscaleError(f"unknown model: `{known}` is known, `-{'-'.join(other)}` is not")
-        return known
-    raise GpuscaleError(f"unknown model {name[:40]!r}")
 
 
 def engine_of(row: Row) -> tuple[str | None, list[str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import Row
-from gpuscale.io.presets import preset_names
+from gpuscale.io.models import load_model
 from gpuscale.specs.model import ModelSpec
 
 
@@ -25,22 +25,22 @@ def model_of(row: Row) -> ModelSpec:
     Raises GpuscaleError for a name that is none, without a shape.
     """
     layers, hidden = _int(row, "layers"), _int(row, "hidden")
-    spec = _printed(row, layers, hidden) if layers and hidden else _preset(row.get("model", ""))
+    spec = _printed(row, layers, hidden) if layers and hidden else named_model(row)
     notes = row.get("notes", "").lower()
     if re.search(r"mtp (layer|module)", notes) and "w/o mtp" not in notes:
         spec = spec.model_copy(update={"n_mtp_layers": 1})
     return spec
 
 
-def _preset(name: str) -> ModelSpec:
-    """Model preset whose name is contained in the printed one."""
-    from gpuscale.io.models import load_model
+def named_model(row: Row) -> ModelSpec:
+    """Model of the name that a row prints, as every command takes it.
 
-    plain = re.sub(r"[^a-z0-9]", "", name.lower())
-    for candidate in sorted(preset_names("model"), key=len, reverse=True):
-        if re.sub(r"[^a-z0-9]", "", candidate) in plain:
-            return load_model(candidate).spec
-    raise GpuscaleError(f"unknown model {name[:40]!r}, and its shape is not printed")
+    Raises GpuscaleError for a name that is none.
+    """
+    name = row.get("model", "").strip()
+    if name in ("", "-"):
+        raise GpuscaleError("model not stated")
+    return load_model(name).spec
 
 
 def _attention(row: Row, hidden: int) -> dict[str, Any]:
