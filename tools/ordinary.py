@@ -36,7 +36,7 @@ SOFTWARE = (  # start of what a source calls its framework -> name that `--softw
     ("NeMo RL", "nemo-rl"),
     ("HF Trainer + DeepSpeed", "hf-deepspeed"),
     ("HF Trainer", "hf-trainer"),
-    ("Transformer Engine", "transformer-engine"),
+    ("Transformer Engine", "pytorch"),
     ("fmengine", "hf-deepspeed"),
     ("open_lm", "fsdp"),
     ("EasyR1", "easyr1"),
