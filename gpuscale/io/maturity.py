@@ -148,3 +148,15 @@ def settled(
         if getattr(settings, field) is None and value is not None and not refused:
             settings = more
     return settings
+
+
+def settled_for(
+    layout: Layout,
+    settings: JobSettings,
+    software: SoftwareSpec,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+) -> JobSettings:
+    """Fill in what jobs of a maturity set for experts on a layout that is known."""
+    degrees = Degrees.of(layout)
+    return settled(settings, software, model, cluster, precision=layout.precision, degrees=degrees)

@@ -84,6 +84,23 @@ def unknown_keys(launch, framework):
     return {k for k in keys if known and not {k, k.rpartition(".")[2]} & {*known, "_component_"}}
 
 
+def as_written(framework, asked, wrapper):
+    """Answer of a job, the job as it keeps it, its launch, and the files of that."""
+    answer = gpuscale.memory(**asked)
+    launch = launch_of(answer.to_dict()["job"])
+    return answer, answer.to_dict()["job"], launch, launch_script(launch, framework, wrapper)
+
+
+def round_trip(framework, asked, wrapper):
+    """Write a job and read it again: no key is invented, and none is read otherwise."""
+    answer, saved, launch, (written, name, text) = as_written(framework, asked, wrapper)
+    assert unknown_keys(launch, framework) == set()
+    again, result, found = read_again(written, name, text, saved)
+    assert left_over(saved, again, written.unsaid_fields) == {}, text
+    assert again["model"] == saved["model"]
+    return answer, saved, written, again, result, found
+
+
 @st.composite
 def tuned(draw):
     framework = draw(st.sampled_from(sorted(FINE_TUNING)))
@@ -118,14 +135,8 @@ def tuned(draw):
 def test_a_fine_tuning_job_is_read_back_as_it_was(job, wrapper):
     framework, asked = job
     with suppress(GpuscaleError):  # no such job
-        answer = gpuscale.memory(**asked, gpu="h100-sxm")
-        saved = answer.to_dict()["job"]
-        launch = launch_of(saved)
-        written, name, text = launch_script(launch, framework, wrapper)
-        assert unknown_keys(launch, framework) == set()
-        again, result, found = read_again(written, name, text, saved)
-        assert left_over(saved, again, written.unsaid_fields) == {}, text
-        assert again["model"] == saved["model"]
+        asked |= {"gpu": "h100-sxm"}
+        answer, saved, written, again, result, found = round_trip(framework, asked, wrapper)
         same = {saved["software"], again["software"]}
         assert len(same) == 1 or same <= SAME_FIGURES, software_of(found)
         if not written.unsaid and len(same) == 1:
@@ -163,13 +174,7 @@ def rolled_out(draw):
 def test_a_job_of_rl_is_read_back_as_it_was(job, wrapper):
     framework, asked = job
     with suppress(GpuscaleError):  # no such job
-        saved = gpuscale.memory(**asked, gpu="h100-sxm").to_dict()["job"]
-        launch = launch_of(saved)
-        written, name, text = launch_script(launch, framework, wrapper)
-        assert unknown_keys(launch, framework) == set()
-        again, _, _ = read_again(written, name, text, saved)
-        assert left_over(saved, again, written.unsaid_fields) == {}, text
-        assert again["model"] == saved["model"]
+        round_trip(framework, asked | {"gpu": "h100-sxm"}, wrapper)
 
 
 PRETRAINING = {
@@ -226,9 +231,7 @@ def laid_out(draw):
 def test_a_pre_training_layout_is_read_back_as_it_was(job, wrapper):
     framework, asked = job
     with suppress(GpuscaleError):  # no such layout
-        saved = gpuscale.memory(**asked).to_dict()["job"]
-        launch = launch_of(saved)
-        written, name, text = launch_script(launch, framework, wrapper)
+        _, _, launch, (written, name, text) = as_written(framework, asked, wrapper)
         found = found_in({name: text}, {}, ())
         assert not found.wrong and not found.beside, (found, text)
         model, _ = _model(LaunchCheck((name,), cluster=asked["cluster"]), found)

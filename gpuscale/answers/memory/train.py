@@ -31,7 +31,7 @@ from gpuscale.core.stages import split_text
 from gpuscale.core.verdict import EVEN, said
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.io.inputs import load_inputs
-from gpuscale.io.maturity import Degrees, settled
+from gpuscale.io.maturity import settled_for
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
 from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
@@ -125,14 +125,7 @@ def _parameters(
     asked: Memory, loaded: Loaded, software: SoftwareSpec, layout: Layout
 ) -> MemoryParameters:
     """Say what the software keeps with the settings of the job."""
-    settings = settled(
-        asked.job_settings,
-        software,
-        loaded.model,
-        loaded.cluster,
-        precision=layout.precision,
-        degrees=Degrees.of(layout),
-    )
+    settings = settled_for(layout, asked.job_settings, software, loaded.model, loaded.cluster)
     return parameters_of(software, settings.options, loaded.gpu.architecture)
 
 

@@ -19,7 +19,7 @@ from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import make_problem
-from gpuscale.io.maturity import Degrees, settled
+from gpuscale.io.maturity import settled_for
 from gpuscale.io.software import load_software
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
@@ -63,14 +63,7 @@ def timeline_document(asked: Asked) -> Document:
     layout = layout_of(asked, tokens, loaded.model, loaded.specs["software"], 2)
     facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
     software = loaded.specs["software"]
-    settings = settled(
-        asked.job_settings,
-        software,
-        loaded.model,
-        loaded.cluster,
-        precision=layout.precision,
-        degrees=Degrees.of(layout),
-    )
+    settings = settled_for(layout, asked.job_settings, software, loaded.model, loaded.cluster)
     problem = make_problem(
         loaded.model,
         loaded.cluster,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.settings import JobSettings
 from gpuscale.evidence.rows.words import Row, meaning
-from gpuscale.io.maturity import Degrees, settled
+from gpuscale.io.maturity import settled_for
 from gpuscale.io.software import load_software
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ def settings_of(
         attention=attention,
         loss=loss,
     )
-    degrees = Degrees.of(layout)
-    return settled(said, spec, model, cluster, precision=layout.precision, degrees=degrees)
+    return settled_for(layout, said, spec, model, cluster)
 
 
 def changes_of(row: Row, family: str, layout: Layout) -> dict[str, object]:
