@@ -200,7 +200,7 @@ def write_litgpt(fields: Fields) -> tuple[dict[str, Any], set[str]]:
     several = fields["n_gpus"] > 1
     if fields["zero_stage"] == (3 if several else 0):
         said.add("zero_stage")
-    if fields["recompute"] == ("full" if several and fields["method"] == "full" else "none"):
+    if fields["recompute"] == ("full" if several else "none"):
         said.add("recompute")
     return table, said
 

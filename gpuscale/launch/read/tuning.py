@@ -84,9 +84,10 @@ def _litgpt(at: Nested) -> None:
         found.targets = ("all-linear",) if whole else tuple(" ".join(parts).split())
     elif not folder:
         found.method = "pretrain"
-    else:  # FSDP with checkpoints of blocks where there are several devices (finetune/full.py)
-        several = (found.world_size or 1) > 1
-        found.zero_stage, found.recompute = (3, "full") if several else (0, "none")
+        return
+    # FSDP with checkpoints of blocks where there are several devices (finetune/full.py, lora.py)
+    several = (found.world_size or 1) > 1
+    found.zero_stage, found.recompute = (3, "full") if several else (0, "none")
 
 
 def _veomni(at: Nested) -> None:
