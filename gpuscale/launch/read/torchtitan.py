@@ -8,17 +8,18 @@ from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import Heard, put_unheard
+from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.keyed import whole
-from gpuscale.launch.read.nested import put_shape
+from gpuscale.launch.read.nested import Nested, put_shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _WORDS = launch_table("words")["torchtitan"]
-FIELDS: dict[str, str] = _WORDS["fields"]
 ENDS = ("first", "last")
 MOVED: dict[str, str] = _WORDS["moved"]
 OLD = frozenset(_WORDS["old"])
@@ -29,7 +30,11 @@ SHAPES: dict[tuple[str, ...], dict[str, Any]] = {
 OTHERS = ("flux", "wan", "vlm")
 """Modules of models that are no decoder-only language models."""
 
-OWN = tuple(f"--{key}" for key in FIELDS if key.startswith("training.")) + ("--job.config_file",)
+OWN = ("--job.config_file", "--training.seq_len", "--training.max_context_length") + (
+    "--training.local_batch_size",
+    "--training.batch_size",
+    "--training.global_batch_size",
+)
 """Options that say so by themselves; other programs have a section `training` too."""
 NO_TRAINING = re.compile(r"convert|estimat|seed_checkpoint|generate|infer")
 
@@ -66,8 +71,9 @@ def read_toml(tables: dict[str, Any]) -> Found:
     }
     found = _read({MOVED.get(key, key): value for key, value in flat.items()})
     written = {MOVED[key]: key for key in flat if key in MOVED}
-    for field, (key, value) in [(f, said.split(" ")) for f, said in found.places.items()]:
-        found.places[field] = f"{written.get(key, key)} {value}"
+    for field, said in found.places.items():
+        key, _, value = said.partition(": ")
+        found.places[field] = f"{written.get(key, key)}: {value}"
     found.version = "torchtitan before 0.3 (TOML)"
     found.not_understood += [f"[{s}]" for s in tables if s not in OLD]
     model = tables.get("model", {})
@@ -195,11 +201,7 @@ def _plain(flavor: str) -> str:
 
 def _read(given: dict[str, Any]) -> Found:
     found, flat = Found("torchtitan", software="torchtitan"), Heard(given)
-    for key, field in FIELDS.items():
-        number = whole(flat.get(key))
-        if number is not None and not (number == -1):
-            setattr(found, field, number)
-            found.places[field] = f"{key} {number}"
+    put(dialect("torchtitan"), at := Nested(found, flat))
     _batch(flat, found)
     old = flat.get("parallelism.data_parallel_shard_degree")
     sharded = whole(old) != 1 or found.cp > 1  # parallel_dims.py, `fsdp_enabled`
@@ -212,35 +214,27 @@ def _read(given: dict[str, Any]) -> Found:
         keys = (f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in ENDS)
         less = [1 if (n := whole(flat.get(key))) is None else n for key in keys]
         found.layers_per_chunk = (each, sum(less))
-    _recompute(flat, found)
+    nth = whole(flat.get("activation_checkpoint.selective_ac_option"))
+    if str(flat.get("activation_checkpoint.mode", "selective")) == "selective" and nth:
+        found.recompute, found.recompute_every = "full", nth  # of every nth block
     _devices(flat, found)
     if str(flat.get("training.dtype", "")) == "bfloat16":  # weights, and all that follows them
         found.settings["recipe"] = "bf16-adam"
     found.precision = _precision(flat)
     found.sequence_parallel = str(flat.get("parallelism.enable_sequence_parallel", True)) != "False"
     found.sequence_parallel &= "parallelism.no_enable_sequence_parallel" not in flat
-    found.offload_optimizer = str(flat.get("training.enable_cpu_offload", False)) in ("True", "")
+    found.offload_optimizer |= at.get("training.enable_cpu_offload") == ""
     early = str(flat.get("optimizer.early_step_in_backward", False)).lower() in ("true", "")
     if early and found.zero_stage:  # components/optimizer.py: each is applied, and freed
         found.held["gradients"] = 0.0
     found.cp_kind = "ring" if found.cp > 1 else None
-    schedule = str(flat.get("parallelism.pipeline_parallel_schedule", "1F1B"))
-    schedule = schedule if found.pp > 1 else "1F1B"  # not used by one stage
+    schedule = found.schedule or "1F1B" if found.pp > 1 else "1F1B"  # not used by one stage
     found.schedule = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "interleaved"}.get(
         schedule.lower(), schedule
     )
     told = {k: v for k, v in given.items() if k not in flat.asked and "converters" not in k}
     put_unheard(found, told, set(), set())
     return found
-
-
-def _recompute(flat: dict[str, Any], found: Found) -> None:
-    """Put activation checkpointing on the record: of every nth block, or by operator."""
-    mode = str(flat.get("activation_checkpoint.mode", "selective"))
-    found.recompute = {"none": "none", "full": "full"}.get(mode, "per-op")
-    nth = whole(flat.get("activation_checkpoint.selective_ac_option"))
-    if mode == "selective" and nth:
-        found.recompute, found.recompute_every = "full", nth
 
 
 def _devices(flat: dict[str, Any], found: Found) -> None:
