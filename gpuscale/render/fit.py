@@ -110,7 +110,9 @@ def squeezed(rows: Sequence[Sequence[str]], width: int) -> Part:
     by_column = list(zip(*rows, strict=True))
     widths = [max(map(len, cells)) for cells in by_column]
     if width and _total(widths, NARROW_GAP) > width:
-        least = [_least(("", *cells), max(map(len, cells)) <= LONGEST_WORD) for cells in by_column]
+        short = [w <= LONGEST_WORD for w in widths[:-1]]  # these stay whole
+        kept = zip(by_column, (*short, False), strict=True)
+        least = [_least(("", *cells), whole) for cells, whole in kept]
         room = width - NARROW_GAP * (len(widths) - 1)
         widths = shrink(widths, least, room) or [*least[:-1], max(8, room - sum(least[:-1]))]
     return Part(tuple(range(len(widths))), tuple(widths), NARROW_GAP)
