@@ -84,7 +84,7 @@ def diagnosed(asked: Diagnose) -> Answered:
         verdict, share = "unknown", 0.0  # how often each is the cause is no answer about this run
         named = ()
     test = _next_test(judged) if verdict != "unknown" else None
-    together = next((p.words for p in pairs if p.probability > 0.2), ())
+    together = next((words for words, p in pairs if p > 0.2), ())
     figure = case.main
     diagnosis = Diagnosis(
         verdict=verdict,

@@ -15,6 +15,8 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
 
 from gpuscale.core.normal import Z80
 
@@ -137,12 +139,18 @@ class Judged:
     verdict: str  # the cause's own, or "normal" where the run is as it was asked for
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two causes together."""
+class _Weighed(NamedTuple):
+    """A cause with the logarithm of its weight, all told and by its signs alone."""
 
-    words: tuple[str, str]
-    probability: float
+    cause: Cause
+    score: float
+    signs: float
+    speaks_for: tuple[str, ...]
+    speaks_against: tuple[str, ...]
+
+
+Pair = tuple[tuple[str, str], float]
+"""Two causes together, and how likely."""
 
 
 def _weight(cause: Cause, features: Features) -> tuple[float, tuple[str, ...], tuple[str, ...]]:
@@ -229,7 +237,7 @@ def judge(
         The planner expects the figure of the job as it was told: what its layout costs
         was asked for.
     """
-    found: list[tuple[Cause, float, float, tuple[str, ...], tuple[str, ...]]] = []
+    found: list[_Weighed] = []
     for cause in causes:
         if not symptoms & set(cause.shows) or (kind and cause.kinds and kind not in cause.kinds):
             continue
@@ -240,63 +248,50 @@ def judge(
             size = (models[cause.word] / MODEL_EDGE, models[cause.word] * MODEL_EDGE)
         off = max(ratio, 1 / ratio) if ratio and cause.verdict == "measurement" else ratio
         score = math.log(cause.often) + weight + _size_weight(size, off, spread)
-        found.append((cause, score, weight, for_, against))
+        found.append(_Weighed(cause, score, weight, for_, against))
     if not found:
         return [], []
     for speaking, doubted in (("fault", "normal"), ("measurement", "fault")):
-        if max((f[2] for f in found if f[0].verdict == speaking), default=0.0) > math.log(SPEAKING):
-            found = [
-                (f[0], f[1] - math.log(DOUBT) * (f[0].verdict == doubted), *f[2:]) for f in found
-            ]
-    found.sort(key=lambda f: -f[1])
+        if any(f.signs > math.log(SPEAKING) for f in found if f.cause.verdict == speaking):
+            less = {doubted: math.log(DOUBT)}
+            found = [f._replace(score=f.score - less.get(f.cause.verdict, 0.0)) for f in found]
+    found.sort(key=lambda f: -f.score)
     pairs = _pairs(found[:MOST_PAIRED], ratio, spread)
-    top = max([found[0][1], *(score for _, score in pairs)])
-    single = [math.exp(f[1] - top) for f in found]
-    double = [math.exp(score - top) for _, score in pairs]
-    whole = sum(single) + sum(double)
-    share = {f[0].word: p / whole for f, p in zip(found, single, strict=True)}
-    both = []
-    for (words, _), p in zip(pairs, double, strict=True):
-        both.append(Pair(words, p / whole))
+    top = max([found[0].score, *(score for _, score in pairs)])
+    share = {f.cause.word: math.exp(f.score - top) for f in found}
+    both = [(words, math.exp(score - top)) for words, score in pairs]
+    whole = sum(share.values()) + sum(p for _, p in both)
+    for words, p in both:
         for word in words:
-            share[word] += p / whole / 2
+            share[word] += p / 2
     judged = [
         Judged(
-            cause,
-            share[cause.word],
-            explained(cause, ratio, spread, (models or {}).get(cause.word)),
-            for_,
-            against,
+            f.cause,
+            share[f.cause.word] / whole,
+            explained(f.cause, ratio, spread, (models or {}).get(f.cause.word)),
+            f.speaks_for,
+            f.speaks_against,
             "normal"
-            if (as_told and cause.group == "layout")
-            or any(s.holds(features) for s in cause.normal_if)
-            else cause.verdict,
+            if (as_told and f.cause.group == "layout")
+            or any(s.holds(features) for s in f.cause.normal_if)
+            else f.cause.verdict,
         )
-        for cause, _, _, for_, against in found
+        for f in found
     ]
     judged.sort(key=lambda j: -j.probability)
-    both.sort(key=lambda p: -p.probability)
-    return judged, both
+    return judged, sorted(((words, p / whole) for words, p in both), key=lambda pair: -pair[1])
 
 
-def _pairs(
-    found: list[tuple[Cause, float, float, tuple[str, ...], tuple[str, ...]]],
-    ratio: float | None,
-    spread: float,
-) -> list[tuple[tuple[str, str], float]]:
-    """Pairs of faults that both have signs of their own, where one is not enough."""
+def _pairs(found: list[_Weighed], ratio: float | None, spread: float) -> list[Pair]:
+    """Pairs of faults that both have signs of their own, where one is not enough: their scores."""
+    faults = [f for f in found if f.cause.verdict == "fault" and f.speaks_for and ratio is not None]
     pairs = []
-    for k, (one, _, w1, for1, _) in enumerate(found):
-        for other, _, w2, for2, _ in found[k + 1 :]:
-            if one.verdict != "fault" or other.verdict != "fault" or not (for1 and for2):
-                continue
-            if set(for1) & set(for2) or ratio is None:
-                continue
-            size = (one.size[0] * other.size[0], one.size[1] * other.size[1])
-            base = math.log(PAIR * one.often * other.often / 2)
-            pairs.append(
-                ((one.word, other.word), base + w1 + w2 + _size_weight(size, ratio, spread))
-            )
+    for a, b in combinations(faults, 2):
+        if not set(a.speaks_for) & set(b.speaks_for):
+            size = (a.cause.size[0] * b.cause.size[0], a.cause.size[1] * b.cause.size[1])
+            score = math.log(PAIR * a.cause.often * b.cause.often / 2) + a.signs + b.signs
+            pair = (a.cause.word, b.cause.word)
+            pairs.append((pair, score + _size_weight(size, ratio, spread)))
     return pairs
 
 
