@@ -151,6 +151,9 @@ SLIGHT = 0.02
 MUCH = 1.25
 """Factor on the peak from which an open setting is asked for though the verdict stands."""
 
+RARE = 0.1
+"""Share of a setting below which it is asked for only where no other one matters."""
+
 NAMES = {
     "recompute": "recomputation",
     "micro_batch": "the micro-batch",
@@ -169,15 +172,21 @@ def _decides(
 ) -> str:
     """Name the open setting that turns the verdict alone, or moves the peak most, and by what."""
 
-    def weight(s: Open, other: float) -> tuple[bool, float]:
-        size = 0.0 if s.field == "seq_len" else abs(math.log(other / own))  # told as taken
-        return (own <= usable_bytes) != (other <= usable_bytes), size
+    def matters(s: Open, value: str, other: float) -> tuple[bool, float]:
+        share = dict((v, w) for w, v in s.ways)[value]
+        turns = (own <= usable_bytes) != (other <= usable_bytes)
+        return turns and share > RARE, share * abs(math.log(other / own))
 
-    ends = [(weight(s, b), s, value, b) for s, others in moves for value, b in others]
-    best = max(ends, key=lambda end: end[0], default=None)
-    if best is None or best[0] < (False, math.log(MUCH)):
+    ends = [
+        (matters(s, value, b), s, value, b)
+        for s, others in moves
+        for value, b in others
+        if (own <= usable_bytes) != (b <= usable_bytes)
+        or (s.field != "seq_len" and abs(math.log(b / own)) > math.log(MUCH))  # told as taken
+    ]
+    if not ends:
         return ""
-    _, s, value, other = best
+    _, s, value, other = max(ends, key=lambda end: end[0])
     taken = s.ways[0][1]
     if s.field == "seq_len":
         taken, value = (f"{float(v) * job.layout.seq_len:,.0f} tokens" for v in (taken, value))
