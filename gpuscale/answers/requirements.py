@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuscale.answers.compare.differences import leaves
 from gpuscale.core.quantity import dimension_of, format_si, parse
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.render.data import plain
+from gpuscale.render.data import leaves, plain
 
 _CONDITION = re.compile(r"\s*([\w.\- ]+?)\s*(>=|<=|==|!=|=|>|<)\s*(.+?)\s*", re.DOTALL)
 

@@ -8,7 +8,7 @@ import enum
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuscale.foreign import csv_cell, fenced, markdown, markdown_cell
@@ -75,18 +75,24 @@ def records(document: Document) -> list[dict[str, Any]]:
     """Rows of the main table by key, or the figures of the result as one; SI units."""
     tables = _tables(document)
     if not tables:
-        return [dict(_flat(document.result))]
+        return [dict(leaves(plain(document.result)))]
     keys = [c.key for c in tables[0].columns]
     return [dict(zip(keys, map(plain, row), strict=True)) for row in tables[0].rows]
 
 
-def _flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    value = plain(value)
-    if isinstance(value, dict):
-        return [pair for k, v in value.items() for pair in _flat(v, f"{prefix}{k}.")]
-    if isinstance(value, list):
-        return [pair for i, v in enumerate(value) for pair in _flat(v, f"{prefix}{i}.")]
-    return [(prefix[:-1], value)]
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of nested dicts and lists with its dotted key.
+
+    Examples
+    --------
+    >>> dict(leaves({"a": {"b": [1, 2]}}))
+    {'a.b.0': 1, 'a.b.1': 2}
+    """
+    if not isinstance(value, (dict, list, tuple)):
+        yield prefix[:-1], value
+        return
+    for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(child, f"{prefix}{key}.")
 
 
 def to_csv(document: Document) -> str:
@@ -99,7 +105,7 @@ def to_csv(document: Document) -> str:
         writer.writerows([[csv_cell(plain(v)) for v in row] for row in tables[0].rows])
     else:
         writer.writerow(["key", "value"])
-        writer.writerows([[csv_cell(v) for v in pair] for pair in _flat(document.result)])
+        writer.writerows([[csv_cell(v) for v in pair] for pair in leaves(plain(document.result))])
     return out.getvalue().rstrip("\n")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from gpuscale.render.data import leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +96,6 @@ def split_difference(
     main = named[0] if named and delta and sign * named[0].delta > 0 else None
     against = named[-1] if named and sign * named[-1].delta < 0 else None
     return Split(delta, parts, main, against)
-
-
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of nested dicts and lists with its dotted key.
-
-    Examples
-    --------
-    >>> dict(leaves({"a": {"b": [1, 2]}}))
-    {'a.b.0': 1, 'a.b.1': 2}
-    """
-    if isinstance(value, dict):
-        pairs = [(str(k), v) for k, v in value.items()]
-    elif isinstance(value, (list, tuple)):
-        pairs = [(str(i), v) for i, v in enumerate(value)]
-    else:
-        yield prefix[:-1], value
-        return
-    for key, child in pairs:
-        yield from leaves(child, f"{prefix}{key}.")
 
 
 def _is_number(value: Any) -> bool:
