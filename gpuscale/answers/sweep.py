@@ -100,8 +100,14 @@ def _answer(
             raise unknown_name("option in --sweep:", axis.key, names, hint)
         own[names[name]] = text
     here: Any = {"set": tuple(settings), "sweep": (), "sweep_show": None, **own}
-    found = dataclasses.replace(question, **here).answer()
-    numbers = dict(named_leaves(found.result))
+    return _point(axes, index, *answered(dataclasses.replace(question, **here), require))
+
+
+def answered(
+    question: Question, require: Sequence[Requirement] = ()
+) -> tuple[str, str, dict[str, Any]]:
+    """Ask one question of many: yes or no, what failed, and the numbers by dotted key."""
+    found = question.answer()
     no, note = found.answered_no, ""
     if require:
         from gpuscale.answers.requirements import check_all
@@ -109,7 +115,7 @@ def _answer(
         failed = [v for v in check_all(require, found.result) if not v.met]
         note = "; ".join(f"failed: {v.requirement}: have {v.have}" for v in failed)
         no = no or bool(failed)
-    return _point(axes, index, "no" if no else "yes", note, numbers)
+    return "no" if no else "yes", note, dict(named_leaves(found.result))
 
 
 def named_leaves(result: Any) -> list[tuple[str, Any]]:

@@ -118,15 +118,13 @@ def answer_job(question: str, fields: Mapping[str, Any], show: Sequence[str]) ->
 
     Returns: ``answer`` (yes, no, error), ``note`` and the shown keys of the result.
     """
-    from gpuscale.answers.sweep import named_leaves
+    from gpuscale.answers.sweep import answered
     from gpuscale.answers.table import question_of
 
     kind = question_of(question)
     try:
-        found = kind(**fields).answer()
+        answer, note, values = answered(kind(**fields))
     except GpuscaleError as error:
         return {"answer": "error", "note": " ".join(error.message.split())}
-    values = dict(named_leaves(found.result))
     keys = show or getattr(kind, "HEADLINES", ()) or tuple(values)[:20]
-    row = {key: values.get(key) for key in keys}
-    return {"answer": "no" if found.answered_no else "yes", "note": "", **row}
+    return {"answer": answer, "note": note, **{key: values.get(key) for key in keys}}
