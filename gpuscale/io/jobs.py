@@ -14,13 +14,14 @@ from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.core.step.maturity import Maturity
 from gpuscale.io.calibration import site_factor
-from gpuscale.io.maturity import maturity_of
+from gpuscale.io.maturity import Degrees, maturity_of, settled
 from gpuscale.io.software import software_record
 from gpuscale.io.step_hardware import step_hardware
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.step.records import StepResult
+    from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
@@ -105,6 +106,34 @@ def make_problem(
         memory_parameters=parameters_of(software, settings.options, hardware.architecture),
         capacity_bytes=usable_bytes(hardware.hbm_bytes),
         facts=facts,
+    )
+
+
+def job_problem(
+    loaded: Loaded,
+    facts: Facts,
+    wanted: JobSettings,
+    precision: str,
+    degrees: Degrees,
+    said: Sequence[str] = (),
+) -> Problem:
+    """Put together what a job is searched or evaluated with, its settings filled in.
+
+    `loaded`: model, cluster and software of a question. `facts`: of the job, without settings.
+    `wanted`: settings that were said. `degrees`: of the layout, as far as they are known. `said`:
+    as in `make_problem`.
+    """
+    model, cluster, software = loaded.model, loaded.cluster, loaded.specs["software"]
+    settings = settled(wanted, software, model, cluster, precision=precision, degrees=degrees)
+    return make_problem(
+        model,
+        cluster,
+        software=software,
+        facts=replace(facts, settings=settings),
+        precision=precision,
+        calibration=loaded.calibration,
+        settings=settings,
+        said=said,
     )
 
 

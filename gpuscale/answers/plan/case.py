@@ -22,8 +22,8 @@ from gpuscale.core.search.space import default_space
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.inputs import load_inputs
-from gpuscale.io.jobs import make_problem
-from gpuscale.io.maturity import evidence, settled
+from gpuscale.io.jobs import job_problem
+from gpuscale.io.maturity import evidence
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
 
@@ -145,29 +145,19 @@ def make_case(
     software = loaded.specs["software"]
     refuse_settings(software, request.settings)
     names = precisions(request, loaded)
-    settings = settled(
-        request.settings,
-        software,
-        loaded.model,
-        loaded.cluster,
-        precision=names[0],
-        degrees=request.pinned_degrees(batch.sequences),
-    )
     facts = facts_of(loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(software))
-    facts = replace(facts, stage_layers=request.asked.pipeline_layout, settings=settings)
+    facts = replace(facts, stage_layers=request.asked.pipeline_layout)
     _check_layers(request.pins, facts)
-    problem = make_problem(
-        loaded.model,
-        loaded.cluster,
-        software=software,
-        facts=facts,
-        precision=names[0],
-        calibration=loaded.calibration,
-        settings=settings,
-        said=evidence(
-            software, request.pin_texts if found is None else found, request.settings, names[0]
-        ),
+    held = request.pin_texts if found is None else found
+    problem = job_problem(
+        loaded,
+        facts,
+        request.settings,
+        names[0],
+        request.pinned_degrees(batch.sequences),
+        evidence(software, held, request.settings, names[0]),
     )
+    facts = problem.facts
     problem = replace(problem, fit_factor=fit_factor(request.asked.fit or "safe", software.name))
     if like is not None:
         shared = like.problem

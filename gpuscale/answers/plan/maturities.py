@@ -11,8 +11,8 @@ from gpuscale.core.plan.records import ByMaturity
 from gpuscale.core.quantity import format_si, format_time
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.step.maturity import WORDS
-from gpuscale.io.jobs import make_problem, step_interval
-from gpuscale.io.maturity import Degrees, settled
+from gpuscale.io.jobs import job_problem, step_interval
+from gpuscale.io.maturity import Degrees
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan.case import Case
@@ -34,30 +34,14 @@ def by_maturity(
 
 
 def _of(case: Case, request: Request, best: Estimate, run: Run | None, name: str) -> ByMaturity:
-    software, model = case.loaded.specs["software"], case.loaded.model
-    lay = best.layout
-    problem, settings = case.problem, case.problem.facts.settings
+    problem, software = case.problem, case.loaded.specs["software"].name
     if name != problem.software.maturity.name:
-        settings = settled(
-            replace(request.settings, maturity=name),
-            software,
-            model,
-            case.cluster,
-            precision=case.precision,
-            degrees=Degrees.of(lay),
-        )
-        problem = make_problem(
-            model,
-            case.cluster,
-            software=software,
-            facts=replace(problem.facts, settings=settings),
-            precision=case.precision,
-            calibration=case.loaded.calibration,
-            settings=settings,
-        )
+        wanted = replace(request.settings, maturity=name)
+        degrees = Degrees.of(best.layout)
+        problem = job_problem(case.loaded, problem.facts, wanted, case.precision, degrees)
     step = estimate(problem, best.layout).step
     times = step.expected_s / best.step_s
-    low, high = step_interval(step, problem, software.name, best.layout)
+    low, high = step_interval(step, problem, software, best.layout)
     return ByMaturity(
         maturity=name,
         step_s=step.expected_s,
@@ -65,7 +49,7 @@ def _of(case: Case, request: Request, best: Estimate, run: Run | None, name: str
         step_high_s=high,
         days=None if run is None else run.expected_days * times,
         usd=None if run is None or run.usd is None else run.usd * times,
-        settings=taken(settings, request).words,
+        settings=taken(problem.facts.settings, request).words,
     )
 
 

@@ -18,8 +18,8 @@ from gpuscale.core.timeline.records import DeviceTime
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
-from gpuscale.io.jobs import make_problem
-from gpuscale.io.maturity import settled_for
+from gpuscale.io.jobs import job_problem
+from gpuscale.io.maturity import Degrees
 from gpuscale.io.software import load_software
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
@@ -62,17 +62,7 @@ def timeline_document(asked: Asked) -> Document:
     tokens = usual_seq_len(asked.seq_len, loaded.model)
     layout = layout_of(asked, tokens, loaded.model, loaded.specs["software"], 2)
     facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
-    software = loaded.specs["software"]
-    settings = settled_for(layout, asked.job_settings, software, loaded.model, loaded.cluster)
-    problem = make_problem(
-        loaded.model,
-        loaded.cluster,
-        software=software,
-        facts=facts,
-        precision=layout.precision,
-        calibration=asked.calibration,
-        settings=settings,
-    )
+    problem = job_problem(loaded, facts, asked.job_settings, layout.precision, Degrees.of(layout))
     try:
         line = timeline(
             problem.model,
