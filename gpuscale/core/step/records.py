@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.context import CONTEXT_KINDS
@@ -198,27 +198,6 @@ class StageTimes(NamedTuple):
         return self.fwd_s + self.bwd_s
 
 
-PARTS = (
-    "matmul_s",
-    "attention_s",
-    "elementwise_s",
-    "moe_s",
-    "tp_comm_s",
-    "cp_comm_s",
-    "ep_comm_s",
-    "recompute_s",
-    "host_s",
-    "offload_s",
-    "bubble_s",
-    "pp_comm_s",
-    "dp_comm_s",
-    "optimizer_s",
-    "straggler_s",
-    "untuned_s",
-)
-"""Names of the parts of a step, in the order of the breakdown."""
-
-
 @dataclass(frozen=True, slots=True)
 class Breakdown:
     """Parts of one step on the critical path; they add up to `total_s`."""
@@ -249,6 +228,10 @@ class Breakdown:
     def parts(self) -> dict[str, float]:
         """Name -> seconds of every part; the values add up to `total_s`."""
         return {name: getattr(self, name) for name in PARTS}
+
+
+PARTS = tuple(f.name for f in fields(Breakdown))[1:]
+"""Names of the parts of a step, in the order of the breakdown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.step.parallel_comm import point_to_point_s
 from gpuscale.core.step.ranks import strides
+from gpuscale.core.step.records import LayerTime
 from gpuscale.core.step.step import model_stages, shape_of, stage_times, step_terms, transfer_bytes
 
 if TYPE_CHECKING:
@@ -22,17 +23,7 @@ if TYPE_CHECKING:
     from gpuscale.core.step.records import Breakdown, Hardware, Software
     from gpuscale.specs.model import ModelSpec
 
-OF_A_STAGE = (
-    "matmul_s",
-    "attention_s",
-    "elementwise_s",
-    "moe_s",
-    "tp_comm_s",
-    "cp_comm_s",
-    "ep_comm_s",
-    "recompute_s",
-    "offload_s",
-)
+OF_A_STAGE = tuple(name for name in LayerTime._fields[2:] if name != "host_s")
 """Parts that every micro-batch adds on the heaviest stage."""
 
 BASE = "steady_s + bubble_s + pp_comm_s + dp_comm_s + optimizer_s + step_host_s"
