@@ -7,7 +7,7 @@ experts: Lepikhin et al. 2020 (GShard, arXiv:2006.16668), section 3.
 from __future__ import annotations
 
 from math import log2
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.network.expected import (
     Traffic,
@@ -93,15 +93,8 @@ def exchange_s(
         key = (op, traffic, ep)
         found = site.memo.get(key)
         if found is None:
-            found = site.memo[key] = traffic_time_s(
-                traffic,
-                op,
-                n=ep,
-                n_in=inside,
-                fabric=site.fabric,
-                scaleup_bytes_per_s=site.scaleup_bytes_per_s,
-                scaleout_bytes_per_s=site.scaleout_bytes_per_s,
-            )
+            found = traffic_time_s(traffic, op, n=ep, n_in=inside, **_links(site))
+            site.memo[key] = found
         time_s += found + _crossed_s(site, nodes > 1.0)
     return time_s
 
@@ -140,16 +133,13 @@ def _crossed_s(site: ServingSite, crosses: bool) -> float:
 def _raw_s(
     site: ServingSite, op: str, size_bytes: float, n: int, algorithm: str, away: bool
 ) -> float:
-    inside = max(1, min(n, site.domain))
-    if away:
-        inside = 1
+    inside = 1 if away else max(1, min(n, site.domain))
     return expected_collective_time_s(
-        op,
-        size_bytes,
-        n_ranks=n,
-        n_in_domain=inside,
-        fabric=site.fabric,
-        scaleup_bytes_per_s=site.scaleup_bytes_per_s,
-        scaleout_bytes_per_s=site.scaleout_bytes_per_s,
-        algorithm=algorithm,
+        op, size_bytes, n_ranks=n, n_in_domain=inside, algorithm=algorithm, **_links(site)
     )
+
+
+def _links(site: ServingSite) -> dict[str, Any]:
+    """Fabric and rates of a site, as the formulas of collectives take them."""
+    names = ("fabric", "scaleup_bytes_per_s", "scaleout_bytes_per_s")
+    return {name: getattr(site, name) for name in names}

@@ -41,48 +41,32 @@ STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 """What a limit can be put on."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadResult:
-    """What one replica delivers under a load. Field names are the JSON keys."""
-
-    ttft: Latency
-    tpot: Latency
-    end_to_end: Latency
-    requests_per_s: float
-    input_tokens_per_s: float
-    output_tokens_per_s: float
-    tokens_per_s_per_user: float  # of a request in the middle
-    decoding_sequences: float  # mean while busy
-    busy_frac: float
-    most_sequences: int  # running at a time
-    n_requests: int  # counted
-    n_preempted: int
-    n_refused: int  # longer than the cache
-    ttft_error_frac: float  # of the highest percentile asked for, one standard error
-    tpot_error_frac: float
-    time_s: float  # from the first arrival to the last token
-
-
 _NONE = Latency(0.0, 0.0, 0.0, 0.0, 0.0)
 
-NOTHING = LoadResult(
-    ttft=_NONE,
-    tpot=_NONE,
-    end_to_end=_NONE,
-    requests_per_s=0.0,
-    input_tokens_per_s=0.0,
-    output_tokens_per_s=0.0,
-    tokens_per_s_per_user=0.0,
-    decoding_sequences=0.0,
-    busy_frac=0.0,
-    most_sequences=0,
-    n_requests=0,
-    n_preempted=0,
-    n_refused=0,
-    ttft_error_frac=0.0,
-    tpot_error_frac=0.0,
-    time_s=0.0,
-)
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What one replica delivers under a load; nothing without requests. Names are JSON keys."""
+
+    ttft: Latency = _NONE
+    tpot: Latency = _NONE
+    end_to_end: Latency = _NONE
+    requests_per_s: float = 0.0
+    input_tokens_per_s: float = 0.0
+    output_tokens_per_s: float = 0.0
+    tokens_per_s_per_user: float = 0.0  # of a request in the middle
+    decoding_sequences: float = 0.0  # mean while busy
+    busy_frac: float = 0.0
+    most_sequences: int = 0  # running at a time
+    n_requests: int = 0  # counted
+    n_preempted: int = 0
+    n_refused: int = 0  # longer than the cache
+    ttft_error_frac: float = 0.0  # of the highest percentile asked for, one standard error
+    tpot_error_frac: float = 0.0
+    time_s: float = 0.0  # from the first arrival to the last token
+
+
+NOTHING = LoadResult()
 """Of a service without room for one request."""
 
 

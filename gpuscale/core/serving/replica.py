@@ -18,7 +18,7 @@ from gpuscale.core.model import kv_cache, params
 from gpuscale.core.model.flops import flop_per_token
 from gpuscale.core.run.time import job_time_s
 from gpuscale.core.serving.ideal import decode_time_s
-from gpuscale.core.serving.layouts import checkpoint_formats
+from gpuscale.core.serving.layouts import checkpoint_formats, n_experts
 from gpuscale.core.serving.memory import EngineMemory, cache_bytes_per_sequence, cache_room
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def replica_of(
         tp=tp // ranks,
         pp=pp,
         dp_attention=ranks,
-        ep=ranks if is_sparse(model) else 1,
+        ep=ranks if n_experts(model) else 1,
     )
 
 
@@ -165,11 +165,6 @@ def replica_memory(
         context_tokens=job.context_tokens,
         kv_bytes_per_token_all_gpus=kv_cache.kv_bytes_per_token(model, weight_bytes(1.0, job.kv)),
     )
-
-
-def is_sparse(model: ModelSpec) -> bool:
-    """Whether a model has routed experts."""
-    return any(f.kind == "moe" for f in model.ffns.values())
 
 
 @dataclass(frozen=True, slots=True)
