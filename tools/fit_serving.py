@@ -57,7 +57,6 @@ KERNELS = (
     ("grouped_vector_ratio", 30.0, 0.3, 1.0, 300.0, "prior: DeepGEMM, 1.0 of 1.98 PFLOP/s of H100"),
     ("grouped_ramp_rows", 32.0, 0.5, 1.0, 500.0, "prior: half a tile of 64 rows"),
     ("grouped_ramp_depth", 256.0, 0.3, 16.0, 3000.0, "prior: two to four steps of the k loop"),
-    ("block_scale_factor", 1.0, 0.01, 1.0, 10.0, "Hopper's products of experts are in blocks"),
     ("routing_alike", 0.1, 0.5, 0.001, 0.5, "prior: a tenth; 0 is random routing"),
     ("routed_passes", 6.0, 0.5, 1.0, 60.0, "prior: gather 2, quantise 1.5, combine 2.5"),
     ("widened_compute_eff", 0.8, 0.2, 0.2, 1.0, "prior: Marlin, arXiv:2408.11743"),
@@ -96,7 +95,6 @@ OF_ARCHITECTURE = {  # parameter -> spread of ln(own / common)
     "grouped_memory_eff": 0.15,
     "grouped_vector_ratio": 0.3,
     "grouped_ramp_rows": 0.3,
-    "block_scale_factor": 0.3,
     "routed_passes": 0.3,
     "widened_compute_eff": 0.3,
     "widened_memory_eff": 0.3,
@@ -118,7 +116,6 @@ OF_EXPERTS = {
 OWN = {
     ("apple-m3", "small_kernel_s"): 2.5,
     ("apple-m3", "widened_memory_eff"): 1.2,
-    ("blackwell", "block_scale_factor"): 2.0,
     ("blackwell", "widened_compute_eff"): 0.4,
     ("blackwell", "widened_memory_eff"): 0.4,
 }

@@ -281,8 +281,6 @@ def grouped_s(
         tiled = 2.0 * (rows + k.grouped_ramp_rows * site.software.ramp_factor * met)
     beside = k.grouped_vector_ratio * site.software.vector_factor * site.vector_flop_per_s
     compute_s = tiled * (expert_weights / (peak * MATRIX_EFF) + beside_weights / beside)
-    if dtype == "fp8-block":  # the sums of each block of 128, row by row
-        compute_s += 2.0 * rows * (k.block_scale_factor - 1.0) * expert_weights / beside
     blended = float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
     return site.software.grouped_factor * blended
 

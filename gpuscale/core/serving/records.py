@@ -101,7 +101,6 @@ class Kernels:
     grouped_vector_ratio: Factor = 18.0  # FLOP of tiles for one of vectors
     grouped_ramp_rows: Tokens = 32.0  # rows of an expert at which half of it is reached
     grouped_ramp_depth: Tokens = 256.0  # inner width of a grouped product, likewise
-    block_scale_factor: Factor = 1.0  # of it where vector units scale blocks and others need none
     routing_alike: Share = 0.1  # n tokens meet the experts of n^(1-a) independent ones
     routed_passes: Passes = 6.0  # hidden-sized rows moved for each routed one: gather, combine ...
     widened_compute_eff: Fraction = 0.8  # of the 16-bit product's rate, weights widened on the way
