@@ -71,9 +71,9 @@ def read(words: list[str], name: str) -> Found:
         _deepspeed(at)
     if len(given.get("--num-experts", ())) > 1:
         found.beyond.append("experts of another number in some layers are not predicted")
-    for key in SIZES:
-        if (text := at.known(key)) and not re.fullmatch(r"-?\d[\d_]*", text):
-            found.wrong.append(f"--{key} {text[:40]}: not a whole number")
+    for key in SIZES if not found.beyond else ():
+        if (text := at.known(key)) and not re.fullmatch(r"\d*[1-9][\d_]*", text):
+            found.wrong.append(f"--{key} {text[:40]}: no whole number above 0")
     if at.has("no-cuda"):
         found.other_machine = "processors without a GPU"
     found.model = None if found.beyond else model_of(at, name, script)

@@ -199,9 +199,15 @@ def _plain(flavor: str) -> str:
     return re.sub(rf"_({ways})(_.*)?$", "", flavor.lower())
 
 
+DEGREES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
+
+
 def _read(given: dict[str, Any]) -> Found:
     found, flat = Found("torchtitan", software="torchtitan"), Heard(given)
     put(dialect("torchtitan"), at := Nested(found, flat))
+    for field, word in DEGREES.items():
+        if at.text(f"parallelism.{word}_parallel_degree") == "0":
+            setattr(found, field, 0)  # which no job has
     _batch(flat, found)
     old = flat.get("parallelism.data_parallel_shard_degree")
     sharded = whole(old) != 1 or found.cp > 1  # parallel_dims.py, `fsdp_enabled`
