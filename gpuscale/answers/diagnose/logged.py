@@ -31,7 +31,7 @@ def add_logged(case: Case, f: Features) -> None:
     """Put what logs say to what is known."""
     for log in case.logs:
         names = [f"transport_{name}" for name in TRANSPORTS]
-        f |= {name: "used" for name in names if name in log.counts}
+        f |= {name: "used" for name in names if log.fact(name)}
         if {v.lower() for k, v in log.firsts if k == "cuda_graph"} == {"true", "false"}:
             f["cuda_graph_mixed"] = "yes"
             f.pop("cuda_graph", None)

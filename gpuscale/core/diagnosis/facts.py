@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpuscale.core.diagnosis.series import Series
@@ -58,8 +58,6 @@ class Track:
     unit: str
     printed_unit: str
     program: str
-    first_line: int
-    last_line: int
 
     def said(self) -> list[tuple[float, int]]:
         """(value, line): the steady value of a series, every value of a setting said anew."""
@@ -78,7 +76,6 @@ class Log:
     texts: dict[tuple[int, str], Fact] = field(default_factory=dict)  # last of each, by run
     tracks: dict[tuple[int, int | None, str], Track] = field(default_factory=dict)
     tables: dict[str, list[dict[str, Fact]]] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)  # lines of each fact
     firsts: dict[tuple[str, str], Fact] = field(default_factory=dict)  # (name, text) -> first
     events: list[tuple[str, float, int]] = field(default_factory=list)  # kind, step, line
     arguments: dict[str, str] = field(default_factory=dict)
@@ -111,17 +108,11 @@ class Log:
         last = max(k[0] for k, _ in found)
         return max((t for k, t in found if k[0] == last), key=lambda t: t.series.n)
 
-    def said(self, name: str, text: str) -> Fact | None:
-        """First fact of a name that has this text (any case)."""
-        low = text.lower()
-        hits = (f for (n, v), f in self.firsts.items() if n == name and low in v.lower())
-        return next(hits, None)
-
     def all(self) -> Iterator[Fact]:
         """Facts that hold: the steady value of every track, every text, every row of a table."""
         for (run, rank, name), t in self.tracks.items():
             for value, line in t.said():
-                printed = f"{_plain(value / UNITS[t.printed_unit][1])} {t.printed_unit}".strip()
+                printed = f"{value / UNITS[t.printed_unit][1]:.10g} {t.printed_unit}".strip()
                 yield Fact(
                     name,
                     value=value,
@@ -133,15 +124,6 @@ class Log:
                     rank=rank,
                 )
         yield from self.texts.values()
-        yield from rows_of(self.tables.values())
-
-
-def rows_of(tables: Iterable[list[dict[str, Fact]]]) -> Iterator[Fact]:
-    """Facts of the rows of tables."""
-    for rows in tables:
-        for row in rows:
-            yield from row.values()
-
-
-def _plain(value: float) -> str:
-    return f"{value:.10g}"
+        for rows in self.tables.values():
+            for row in rows:
+                yield from row.values()

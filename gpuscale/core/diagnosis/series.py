@@ -131,7 +131,6 @@ class Stalls:
 
     steps: tuple[float, ...]
     period: float | None  # steps between them, where it is regular
-    extra_s: float  # mean time that a stall adds
     share_frac: float  # of the whole time
 
 
@@ -158,7 +157,7 @@ def stalls(steps: Sequence[float], seconds: Sequence[float]) -> Stalls | None:
         near = sum(abs(g - usual) <= max(1.0, REGULAR_FRAC * usual) for g in gaps)
         period = usual if near >= MOST_RHYTHMIC * len(gaps) and usual > 1 else None
     total = sum(seconds)
-    return Stalls(tuple(steps[k] for k in slow), period, extra / len(slow), extra / total)
+    return Stalls(tuple(steps[k] for k in slow), period, extra / total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,7 +314,6 @@ class _Reader:
 
     def _text(self, fact: Fact) -> None:
         log = self.log
-        log.counts[fact.name] = log.counts.get(fact.name, 0) + 1
         if len(log.texts) < MOST_KEPT or (fact.run, fact.name) in log.texts:
             log.texts[fact.run, fact.name] = fact
         key = (fact.name, str(fact.value))
@@ -326,16 +325,14 @@ class _Reader:
     ) -> None:
         name += self.section
         log = self.log
-        log.counts[name] = log.counts.get(name, 0) + 1
         key = (self.run, self.rank, name)
         track = log.tracks.get(key)
         if track is None:
             if len(log.tracks) >= MOST_TRACKS:
                 return
-            track = Track(Series(kind.skip), si, unit, kind.program, self.read, self.read)
+            track = Track(Series(kind.skip), si, unit, kind.program)
             log.tracks[key] = track
         track.series.add(step, value, self.read)
-        track.last_line = self.read
 
     def _row(self, table: Table, text: str) -> bool:
         """Whether a line is a row of a table of a known program."""
