@@ -101,6 +101,7 @@ def put_core(at: Nested, flags: bool) -> None:
     found = at.found
     put(dialect("megatron"), at)
     found.sequence_parallel = at.true("sequence-parallel")
+    found.seq_len = found.seq_len if at.has("seq-length") or not flags else None  # of its encoder
     for field, key in (("overlap_tp", "tp-comm-overlap"), ("overlap_dp", "overlap-grad-reduce")):
         if flags or at.get(key) is not None:
             setattr(found, field, at.true(key))
