@@ -53,8 +53,8 @@ from gpuscale.core.serving.memory import (
     cache_room,
     replica_weight_bytes,
     routed_params,
+    serving_terms,
 )
-from gpuscale.core.serving.memory_terms import serving_terms
 from gpuscale.core.serving.records import Drafts, Replica
 from gpuscale.core.serving.replica import (
     FewestServing,

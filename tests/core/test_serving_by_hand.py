@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.core.model.params import count_params
-from gpuscale.core.serving.capacity import Limit, Limits, capacity, formula_bound
+from gpuscale.core.serving.capacity import (
+    Limit,
+    Limits,
+    OpenLoad,
+    capacity,
+    formula_bound,
+    open_load,
+)
 from gpuscale.core.serving.choose import Candidate, Wanted, at_rate, choose
 from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
 from gpuscale.core.serving.exchange import exchange_s
@@ -49,7 +56,6 @@ from gpuscale.core.serving.matching import (
 )
 from gpuscale.core.serving.memory import EngineMemory, cache_room
 from gpuscale.core.serving.percentiles import NOTHING, Latency, summarise
-from gpuscale.core.serving.queueing import OpenLoad, open_load
 from gpuscale.core.serving.records import Batch, Drafts, PassTime, Replica
 from gpuscale.core.serving.scaling import windows_of
 from gpuscale.core.serving.scheduler import Scheduler, Simulated

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from gpuscale.core.serving import service
+from gpuscale.core.serving.capacity import NO_END, Steady
 from gpuscale.core.serving.percentiles import summarise
-from gpuscale.core.serving.queueing import NO_END, Steady
 from gpuscale.core.serving.records import Replica
 from gpuscale.core.serving.scheduler import Simulated
 from gpuscale.core.serving.service import Demand, Service, Tuning

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuscale.core.serving import kernels, power
+from gpuscale.core.serving.capacity import NO_END, OpenLoad, open_load
 from gpuscale.core.serving.extras import Extras
 from gpuscale.core.serving.kernels import (
     STATE_BYTES_PER_ELEMENT,
@@ -17,7 +18,6 @@ from gpuscale.core.serving.kernels import (
 )
 from gpuscale.core.serving.layouts import n_experts, refusal, replica_layouts
 from gpuscale.core.serving.power import PowerParameters, gpu_power_w, use_frac
-from gpuscale.core.serving.queueing import NO_END, OpenLoad, open_load
 from gpuscale.core.serving.records import Batch, Drafts, Kernels, Replica, ServingSoftware
 from gpuscale.core.serving.service import Demand, Service, Tuning, rounds
 from gpuscale.core.serving.traffic import Lengths

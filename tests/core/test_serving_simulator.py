@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscale.core.serving.capacity import OpenLoad, open_load
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, batch_error_frac, latency, summarise
-from gpuscale.core.serving.queueing import OpenLoad, open_load
 from gpuscale.core.serving.scheduler import Scheduler, Simulated, passes_until
 from gpuscale.core.serving.simulator import simulate
 from gpuscale.core.serving.traffic import (

@@ -16,7 +16,7 @@ from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.model.kv_cache import kv_cache_bytes
 from gpuscale.core.quantity import format_count, format_time
 from gpuscale.core.records import Term, term_of
-from gpuscale.core.serving.memory_terms import serving_terms
+from gpuscale.core.serving.memory import serving_terms
 from gpuscale.core.serving.replica import (
     FewestServing,
     ServingJob,

@@ -5,8 +5,8 @@
   GPUs.
 - `forward`: one pass over prompt tokens and decoding sequences, by part; with drafts, of prompts.
 - `traffic`, `simulator`, `percentiles`: an engine under load, from pass to pass; `tables` has the
-  pass times it needs, `queueing` the formula that brackets it, `service` and `disaggregated` make
-  a replica or two pools of it.
+  pass times it needs, `capacity` the highest rate and the formula that brackets it, `service` and
+  `disaggregated` make a replica or two pools of it.
 
 The roofline of the same replica is `core.serving.replica.serving_times`; the two are never mixed.
 """

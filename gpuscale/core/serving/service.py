@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gpuscale.core.serving.capacity import OpenLoad, Steady, open_load
 from gpuscale.core.serving.extras import Extras, freed_bytes
 from gpuscale.core.serving.memory import CacheRoom, cache_bytes_per_sequence, cache_room
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, LoadResult, summarise
-from gpuscale.core.serving.queueing import OpenLoad, Steady, open_load
 from gpuscale.core.serving.scheduler import Scheduler, Simulated
 from gpuscale.core.serving.simulator import simulate
 from gpuscale.core.serving.tables import ContextRange, StepTable, replica_table
