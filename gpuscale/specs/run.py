@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from gpuscale.core.bounds import Measured, PositiveInt, Seconds, Within
+from gpuscale.core.bounds import Among, Measured, PositiveInt, Seconds, Within
 from gpuscale.core.quantity import MAX_ABS, parse
+from gpuscale.core.run.checkpoint import KINDS
 from gpuscale.specs.fields import BytesPerS, Fraction, Spec, Watts
 
 
@@ -94,11 +95,10 @@ class RecoveryRow(Row):
 class SaverRow(Row):
     """How software saves."""
 
-    kind: str
+    kind: Annotated[str, Among(KINDS)]
     fixed_s: Seconds = 0.0
     host_copy_frac: Fraction = 0.5
     interference_frac: Share = 0.0
-    readers: str = "one"
     source: str
 
 

@@ -70,8 +70,7 @@ def test_poisson_counts(mean, quantile, count):
 
 def test_spares_by_hand():
     """Two machines, one failure in two days each, back after a day: a mean of one is down."""
-    assert spare_machines(2, 0.5, DAY, 0.9) == 2 == spare_machines(2, 0.5, DAY, 0.9, 2)
-    assert spare_machines(2, 0.5, DAY, 0.9, 9) == 9 and spare_machines(1, 0.0, DAY, 0.9, 2) == 2
+    assert spare_machines(2, 0.5, DAY, 0.9) == 2
     assert spare_machines(1, 0.0, DAY, 0.9) == 0
 
 
@@ -101,9 +100,6 @@ SAVES = [  # saver, store, what differs, then write, blocking, load, bytes of a 
     # to a peer: over the network, not to the store; read from the store all the same
     (Saver("x", "memory", 1.0), STORE, {}, (6.0, 6.0, 17.0, 100 * GB, "host link")),
     (Saver("x", "memory", 1.0), SLOW, {}, (41.0, 6.0, 41.0, 100 * GB, "node link")),
-    (Saver("x", "blocking", readers="all"), STORE, {"replicas": 3},
-     (8.0, 8.0, 48.0, 100 * GB, "store")),
-    (Saver("x", "blocking"), STORE, {"replicas": 3}, (8.0, 8.0, 16.0, 100 * GB, "store")),
 ]  # fmt: skip
 
 
@@ -256,10 +252,10 @@ RATE = Rate(3.0, 2.0, 5.0, "given")
 
 
 def test_a_bill_by_hand():
-    """Two hours of 8 GPUs, three quarters at work: two nodes of 800 W, 400 W of switches, 1.25."""
+    """Two hours of 8 GPUs, three quarters at work: two nodes of 800 W, 1.25."""
     making = Making(100.0, 800 * HOUR, 0.5)
-    found = charge(2 * HOUR, 8, RATE, NODE, SITE, 0.75, 4e6, making, 400.0)
-    watts = (2 * 800 + 400) * 1.25
+    found = charge(2 * HOUR, 8, RATE, NODE, SITE, 0.75, 4e6, making)
+    watts = 2 * 800 * 1.25
     kwh = watts * 2 / 1000
     assert found == Charge(
         16.0, 48.0, 32.0, 80.0, 12.0, watts, watts * 7200, watts * 3600, watts * 14400,
@@ -295,17 +291,17 @@ def test_power_and_carbon_by_hand():
 OWNED = Owned(
     16, 1000.0, 8, 500.0, 2.0, 0.5, network_usd=300.0, facility_usd=700.0, interest_frac=0.1,
     residual_usd=121.0, pue=1.5, usd_per_kwh=0.2, colocation_usd_per_kw_month=10.0,
-    staff_usd_per_year=60.0, network_power_w=250.0, maintenance_frac=0.05,
+    staff_usd_per_year=60.0, maintenance_frac=0.05,
 )  # fmt: skip
 
 
 def test_an_owned_cluster_by_hand():
     """3,000 USD over two years at 10 %: 1.21, so 0.121 / 0.21 a year; 121 left are 100 now."""
-    assert (OWNED.capital_usd, OWNED.power_w) == (3000.0, 1250.0)
+    assert (OWNED.capital_usd, OWNED.power_w) == (3000.0, 1000.0)
     recovery = 0.1 * 1.21 / 0.21
     hours = 8760 * 16 * 0.5
     parts = (
-        (3000 - 100) * recovery, 1.25 * 1.5 * 8760 * 0.2, 1.25 * 10 * 12, 60.0, 3000 * 0.05,
+        (3000 - 100) * recovery, 1.0 * 1.5 * 8760 * 0.2, 1.0 * 10 * 12, 60.0, 3000 * 0.05,
     )  # fmt: skip
     want = OwnCost(*(part / hours for part in parts), sum(parts) / hours)
     found = own_cost(OWNED)
@@ -319,68 +315,12 @@ def test_an_owned_cluster_by_hand():
 
 
 REFUSED = [
-    (lambda: mtbf_s(0, 1.0), "n_gpus must be positive"),
-    (lambda: mtbf_s(8, 1.0, -1.0), "negative"),
-    (lambda: network_stops_per_s(1, 1, -0.1, 1), "negative"),
-    (lambda: interruptions(1.0, 0.0), "must be positive"),
-    (lambda: poisson_quantile(-0.1, 0.5), "quantile between 0 and 1"),
-    (lambda: poisson_quantile(1.0, 0.0), "quantile between 0 and 1"),
-    (lambda: poisson_quantile(1.0, 1.0), "quantile between 0 and 1"),
-    (lambda: spare_machines(0, 1.0, 1.0), "at least one machine"),
-    (lambda: spare_machines(1, 1.0, 1.0, domain=0), "at least one machine"),
-    (lambda: checkpoint_parts(0.0), "parameters must be positive"),
-    (lambda: checkpoint_parts(1.0, trainable=-1.0), "parameters must be positive"),
-    (lambda: save_time(0.0, 8, 1, Saver("x", "blocking"), STORE), "needs bytes"),
-    (lambda: save_time(1.0, 0, 1, Saver("x", "blocking"), STORE), "needs bytes"),
-    (lambda: save_time(1.0, 8, 0, Saver("x", "blocking"), STORE), "needs bytes"),
-    (lambda: young_interval_s(1.0, 0.0), "between failures must be positive"),
-    (lambda: young_interval_s(-1.0, 1.0), "cannot be negative"),
-    (lambda: effective_frac(0.0, 1.0, 1.0, 1.0), "interval must be positive"),
-    (lambda: effective_frac(1.0, -1.0, 1.0, 1.0), "interval must be positive"),
-    (lambda: effective_frac(1.0, 1.0, -1.0, 1.0), "interval must be positive"),
-    (lambda: first_order_frac(0.0, 1.0, 1.0, 1.0), "must be positive"),
-    (lambda: first_order_frac(1.0, 1.0, 1.0, 0.0), "must be positive"),
-    (lambda: replace(FAULTLESS, interval_s=0.0), "interval must be positive, got 0"),
-    (lambda: replace(FAULTLESS, debug_frac=-0.1), "debug_frac"),
-    (lambda: padded_mean(0.0, 1.0, 1), "must be positive"),
-    (lambda: padded_mean(1.0, 1.0, 0), "must be positive"),
-    (lambda: padded_mean(2.0, 1.0, 1), "above the maximum"),
     (lambda: runs.job_time_s(1.0, 0.0), "flop_per_s must be positive, got 0"),
     (lambda: runs.job_time_s(1.0, 1.0, 0.0), "utilisation_frac"),
     (lambda: runs.share(0.0, 0.0), "more than 0"),
     (lambda: runs.exposed_s(1.0, 1.1), "between 0 and 1"),
     (lambda: runs.exposed_s(1.0, -0.1), "between 0 and 1"),
     (lambda: energy.power_w(1, 1.0, pue=0.9), "pue"),
-    (lambda: energy.node_power_w(0.0, 1.0), "rating above 0"),
-    (lambda: energy.node_power_w(1.0, 0.0), "rating above 0"),
-    (lambda: energy.node_power_w(1.0, 1.3), "rating above 0"),
-    (lambda: energy.mean_power_w(1.0, 1.0, 1.1), "work_frac"),
-    (lambda: energy.mean_power_w(1.0, 1.0, -0.1), "work_frac"),
-    (lambda: energy.carbon_kg(-1.0, 1.0), "negative"),
-    (lambda: energy.carbon_kg(1.0, -1.0), "negative"),
-    (lambda: energy.embodied_kg(1.0, 1.0, 0.0, 1.0), "a life above 0"),
-    (lambda: energy.embodied_kg(1.0, 1.0, 1.0, 0.0), "a life above 0"),
-    (lambda: energy.embodied_kg(1.0, 1.0, 1.0, 1.1), "a life above 0"),
-    (lambda: Site("x", -1.0, 1.0), "carbon of the grid"),
-    (lambda: Rate(3.0, 4.0, 5.0, "given"), "inside its range"),
-    (lambda: Rate(6.0, 4.0, 5.0, "given"), "inside its range"),
-    (lambda: charge(1.0, 0), "GPUs are wanted"),
-    (lambda: spot_stops_per_s(-1.0), "negative"),
-    (lambda: replace(OWNED, n_gpus=0), "needs GPUs"),
-    (lambda: replace(OWNED, gpus_per_node=0), "needs GPUs"),
-    (lambda: replace(OWNED, utilisation_frac=0.0), "utilisation_frac"),
-    (lambda: replace(OWNED, utilisation_frac=1.1), "utilisation_frac"),
-    (lambda: replace(OWNED, pue=0.9), "pue"),
-    (lambda: replace(OWNED, interest_frac=-0.1), "cannot be negative"),
-    (lambda: replace(OWNED, node_usd=-1.0), "cannot be negative"),
-    (lambda: ownership.capital_recovery_frac(0.1, 0.0), "a life above 0"),
-    (lambda: ownership.capital_recovery_frac(-0.1, 1.0), "a life above 0"),
-    (lambda: ownership.break_even_utilisation(OWNED, 0.0), "rent above 0"),
-    (lambda: ownership.usd_per_million_tokens(1.0, 1, 0.0), "tokens_per_s"),
-    (lambda: Store(1.0, 1.0, 0.0), "node_bytes_per_s"),
-    (lambda: Store(1.0, 0.0), "read_bytes_per_s"),
-    (lambda: Fleet("x", -1.0, -2.0, 1.0), "low <= rate"),
-    (lambda: Fleet("x", 3.0, 2.0, 2.5), "low <= rate"),
 ]
 
 
