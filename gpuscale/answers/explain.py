@@ -66,12 +66,8 @@ def _list() -> Document:
     from gpuscale.render.document import Column, Document, Table, Text
 
     entries = load_glossary().values()
-    columns = [
-        Column("topic", "topic", right=False),
-        Column("term", "term", right=False),
-        Column("title", "what it is", right=False),
-        Column("also", "also", right=False),
-    ]
+    heads = {"topic": "topic", "term": "term", "title": "what it is", "also": "also"}
+    columns = [Column(key, head, right=False) for key, head in heads.items()]
     rows = [(e.topic, e.name, e.title, " ".join(e.also)) for e in entries]
     result = Terms(tuple(TermLine(e.name, e.topic, e.title) for e in entries))
     return Document(
@@ -90,7 +86,7 @@ def _show(entry: Entry) -> Document:
     inputs = {name: float(value) for name, value in entry.inputs.items()}
     value = float(evaluate(entry.formula, (ARITHMETIC | inputs).__getitem__))
     term = Term(entry.name, value, entry.unit, entry.formula, inputs, "; ".join(entry.references))
-    facts = [
+    facts: list[tuple[str, str, str]] = [
         ("formula", "", entry.formula),
         ("example", "", entry.example),
         ("", "", f"{node_of(term).numbers} = {amount(entry.name, value, entry.unit)}"),
@@ -103,6 +99,6 @@ def _show(entry: Entry) -> Document:
     blocks: list[Block] = [
         Text(f"{entry.name}: {entry.title}"),
         Text(" ".join(entry.text.split())),
-        Facts([(label, value_, remark) for label, value_, remark in facts]),
+        Facts(facts),
     ]
     return Document("explain", {"term": entry.name}, result, blocks, terms=[term])

@@ -86,7 +86,7 @@ def _kinds(kind: str | None, catalogue: str) -> tuple[str, ...]:
 
 def _list(text: str, kinds: tuple[str, ...]) -> Document:
     from gpuscale.io.preset_list import list_presets
-    from gpuscale.render.document import Column, Document, Table, Text
+    from gpuscale.render.document import Document, Table, Text
 
     found = [p for kind in kinds for p in list_presets(kind, text)]
     if not found:
@@ -94,19 +94,15 @@ def _list(text: str, kinds: tuple[str, ...]) -> Document:
             f"no preset holds `{text[:60]}` in its name, alias or title",
             "list all with `gpuscale presets`",
         )
-    columns = [
-        Column("kind", "kind", right=False),
-        Column("name", "name", right=False),
-        Column("aliases", "also", right=False),
-        Column("figures", "figures", right=False),
-    ]
+    columns = {"kind": "kind", "name": "name", "aliases": "also", "figures": "figures"}
     rows = [(p.kind, p.name, " ".join(p.aliases), p.figures or p.title) for p in found]
+    table = Table.of(columns, [dict(zip(columns, row, strict=True)) for row in rows])
     return Document(
         command="presets",
         inputs={"filter": text, "kinds": list(kinds)},
         result=PresetList(tuple(found)),
         blocks=[
-            Table(columns, rows),
+            table,
             Text(f"{len(rows)} presets; `gpuscale presets show NAME` prints one with its sources."),
         ],
     )
@@ -150,12 +146,6 @@ def _changed(asked: Presets, kind: str, path: Path) -> tuple[str, tuple[str, ...
     base, _, folder = kind.partition("/")
     if base not in ("gpu", "cluster", "model"):
         raise GpuscaleError(f"--set: {kind} presets are changed in a file", "save and edit it")
-    named = {base: str(path)}
-    loaded = load_inputs(
-        asked,
-        gpu=named.get("gpu"),
-        cluster=named.get("cluster"),
-        model=named.get("model"),
-        catalogue=folder or "vendor",
-    )
+    named: Any = {base: str(path)}
+    loaded = load_inputs(asked, catalogue=folder or "vendor", **named)
     return spec_to_toml(loaded.specs[base]), loaded.changes

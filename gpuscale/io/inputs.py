@@ -153,8 +153,10 @@ def load_inputs(
     specs: dict[str, Any] = dict(others or {})
     warnings: list[str] = []
     if model is not None:
-        specs["model"], told = _model(model)
-        warnings += told
+        from gpuscale.io.models import load_model
+
+        loaded = load_model(model)
+        specs["model"], warnings = loaded.spec, list(loaded.warnings)
     if cluster is not None:
         specs["cluster"] = load_cluster(cluster, catalogue)
     if gpu is not None:
@@ -180,13 +182,6 @@ def load_inputs(
     if cluster is not None and gpu is None:
         specs["gpu"] = specs["cluster"].gpu
     return Loaded(specs, tuple(changes), tuple(warnings), settings, question.calibration)
-
-
-def _model(arg: str) -> tuple[ModelSpec, list[str]]:
-    from gpuscale.io.models import load_model
-
-    loaded = load_model(arg)
-    return loaded.spec, list(loaded.warnings)
 
 
 def _of_cluster(setting: Setting) -> Setting:

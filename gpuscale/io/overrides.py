@@ -15,18 +15,6 @@ S = TypeVar("S", bound="Spec")
 WHAT_IF = "what-if: changed on the command line"
 MAX_SETTINGS = 200
 
-_DIMENSIONS = (
-    ("flop_per_s", "flop_per_s"),
-    ("bytes_per_s", "bytes_per_s"),
-    ("bytes_per_unit", "bytes"),
-    ("usd_per_gpu_hour", "usd_per_hour"),
-    ("_bytes", "bytes"),
-    ("_hz", "hz"),
-    ("_w", "w"),
-    ("_frac", "frac"),
-    ("_s", "s"),
-)
-
 
 class Setting(NamedTuple):
     """One `--set`: the dotted key as typed, its parts, and the text of the value."""
@@ -200,7 +188,7 @@ def _at(table: Any, path: Sequence[str | int]) -> Any:
 
 
 def _text(path: Sequence[str | int], value: Any) -> str:
-    from gpuscale.core.quantity import format_si
+    from gpuscale.core.quantity import dimension_of, format_si
 
     if value is None:
         return "none"
@@ -209,16 +197,13 @@ def _text(path: Sequence[str | int], value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"{len(value)} items"
     if isinstance(value, float):
-        for ending, dim in _DIMENSIONS:
-            if str(path[-1]).endswith(ending):
-                number, _, unit = format_si(value, dim).partition(" ")
-                return f"{_trimmed(number)} {unit}".strip()
-        return f"{value:g}"
+        dim = dimension_of(str(path[-1]).removesuffix("_per_unit").replace("_gpu_", "_"))
+        if dim in ("", "count", "tokens"):
+            return f"{value:g}"
+        number, _, unit = format_si(value, dim).partition(" ")
+        number = number.rstrip("0").rstrip(".") if "." in number else number
+        return f"{number} {unit}".strip()
     return _shown(str(value))
-
-
-def _trimmed(number: str) -> str:
-    return number.rstrip("0").rstrip(".") if "." in number else number
 
 
 def _shown(text: str) -> str:

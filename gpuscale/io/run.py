@@ -79,6 +79,11 @@ def row(table: str, name: str, spec: type[S], noun: str) -> S:
     return checked(spec, rows[key], f"{table}.toml: {key}")
 
 
+def _known(table: str, name: str, spec: type[S]) -> S | None:
+    """One row of a table, None where there is none of that name."""
+    return row(table, name, spec, "") if name in names(table) else None
+
+
 def load_fleet(name: str = "general") -> Fleet:
     """Failure rates of a fleet."""
     r = row("fleets", name, FleetRow, "fleet")
@@ -112,9 +117,8 @@ def load_site(name: str, pue: float | None = None) -> Site:
 
 def load_draw(cluster: ClusterSpec) -> Draw | None:
     """Power of a cluster's nodes at work; None where neither a rating nor a TDP is known."""
-    kind = cluster.gpu.architecture
-    kind = kind if kind in names("power") else "general"
-    r = row("power", kind, PowerRow, "power")
+    own = _known("power", cluster.gpu.architecture, PowerRow)
+    r = own or row("power", "general", PowerRow, "power")
     if cluster.node_power_w is not None:
         work = node_power_w(cluster.node_power_w, r.load)
         how = f"{100 * r.load:.0f} % of the node's rating"
@@ -129,10 +133,8 @@ def load_draw(cluster: ClusterSpec) -> Draw | None:
 
 def load_making(gpu: str, life_s: float, utilisation_frac: float) -> Making | None:
     """Embodied carbon of a GPU, None where no figure is published."""
-    if gpu not in names("embodied"):
-        return None
-    r = row("embodied", gpu, EmbodiedRow, "GPU")
-    return Making(r.kg_per_gpu, life_s, utilisation_frac, r.source)
+    r = _known("embodied", gpu, EmbodiedRow)
+    return Making(r.kg_per_gpu, life_s, utilisation_frac, r.source) if r else None
 
 
 # --- switches and parts --------------------------------------------------------------------------
@@ -144,16 +146,12 @@ def load_switch(arg: str) -> SwitchSpec:
     >>> load_switch("QM9700").ports_at(50e9), load_switch("sn5600").ports_at(50e9)
     (64, 128)
     """
-    from gpuscale.specs.run import SwitchSpec
-
     path = Path(arg) if looks_like_path(arg) else preset_path("switch", arg)
     return checked(SwitchSpec, read_toml(path), str(path))
 
 
 def load_module(name: str) -> ModuleRow | None:
     """Load a module of `presets/run/parts.toml`; None for no name."""
-    from gpuscale.specs.run import ModuleRow
-
     if not name:
         return None
     modules = _table("parts")["module"]
@@ -164,35 +162,23 @@ def load_module(name: str) -> ModuleRow | None:
 
 def load_link_price(link_bytes_per_s: float) -> LinkRow | None:
     """Price of an optical link of a speed; None where none is published."""
-    from gpuscale.specs.run import LinkRow
-
     rows = [checked(LinkRow, t, "parts.toml: link") for t in _table("parts")["link"].values()]
     return next((r for r in rows if abs(r.link_bytes_per_s / link_bytes_per_s - 1) < 1e-6), None)
 
 
 def load_purchase(gpu: str) -> PurchaseRow | None:
     """Price of a machine with these GPUs; None where none is published."""
-    from gpuscale.specs.run import PurchaseRow
-
-    if gpu not in names("purchase"):
-        return None
-    return row("purchase", gpu, PurchaseRow, "GPU")
+    return _known("purchase", gpu, PurchaseRow)
 
 
 def load_owned(path: str) -> OwnedSpec:
     """Read the file of `--own`."""
-    from gpuscale.specs.run import OwnedSpec
-
     return checked(OwnedSpec, read_toml(path), path)
 
 
 def load_nvlink(generation: int) -> NvlinkRow | None:
     """Links of a GPU and ports of a switch chip of an NVLink generation; None where not known."""
-    from gpuscale.specs.run import NvlinkRow
-
-    if str(generation) not in names("nvlink"):
-        return None
-    return row("nvlink", str(generation), NvlinkRow, "NVLink generation")
+    return _known("nvlink", str(generation), NvlinkRow)
 
 
 def network_rates() -> tuple[float, float, str]:

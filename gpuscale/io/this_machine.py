@@ -9,12 +9,9 @@ import shutil
 import subprocess
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.errors import GpuscaleError
-
-if TYPE_CHECKING:
-    pass
 
 AUTO = "auto"
 WAIT_S = 10.0
@@ -31,7 +28,6 @@ FORMS = {
     "a100-80gb-pcie": "a100-pcie-80gb",
     "gh200-480gb": "gh200-96gb",
     "gh200-120gb": "gh200-96gb",
-    "rtx-pro-6000-server": "rtx-pro-6000-server",
 }
 """Driver's name, tidied -> preset, where no rule makes the one of the other."""
 

@@ -4,49 +4,33 @@ from __future__ import annotations
 
 import copyreg
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
-from gpuscale.render.document import Block, Column, Document, Table
+from gpuscale.render.document import Block, Document, Table
 
 
-class Kept:
-    """A value that stood behind a call."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __call__(self) -> Any:
-        """Return it."""
-        return self.value
+def _kept(value: Any) -> Any:
+    """Give the value that stood behind a call."""
+    return value
 
 
-class Texts:
-    """Texts of the values of one column."""
-
-    def __init__(self, texts: dict[str, str]) -> None:
-        self.texts = texts
-
-    def __call__(self, value: Any) -> str:
-        """Text of one of them."""
-        return self.texts.get(repr(value), str(value))
+def _text(texts: dict[str, str], value: Any) -> str:
+    """Text of one of the values of a column."""
+    return texts.get(repr(value), str(value))
 
 
 def portable(document: Document) -> Document:
     """Answer whose tables and pictures are worked out, so that it can be sent to a process."""
-    made = {
-        name: None if (call := getattr(document, name)) is None else Kept(call())
-        for name in ("pictures", "timeline", "job")
-    }
-    table = document.csv_table
+    calls = {name: getattr(document, name) for name in ("pictures", "timeline", "job")}
+    made: dict[str, Any] = {name: partial(_kept, call()) for name, call in calls.items() if call}
     return replace(
         document,
         blocks=[_block(b) for b in document.blocks],
-        csv_table=None if table is None else _table(table),
-        pictures=made["pictures"],
-        timeline=made["timeline"],
-        job=made["job"],
+        csv_table=document.csv_table and _table(document.csv_table),
         details={name: [_block(b) for b in part] for name, part in document.details.items()},
         launch=None,  # a launch file is asked for by name, not sent
+        **made,
     )
 
 
@@ -55,17 +39,12 @@ def _block(block: Block) -> Block:
 
 
 def _table(table: Table) -> Table:
-    columns = [
-        Column(c.key, c.header, _texts(c, [row[i] for row in table.rows]), c.right)
-        for i, c in enumerate(table.columns)
-    ]
+    """Table whose cells are written already: a column's own function cannot be sent."""
+    columns = []
+    for i, c in enumerate(table.columns):
+        texts = {repr(r[i]): c.show(r[i]) for r in table.rows if r[i] is not None}
+        columns.append(c if c.show is str else replace(c, show=partial(_text, texts)))
     return Table(columns, [list(row) for row in table.rows], table.title)
-
-
-def _texts(column: Column, values: list[Any]) -> Any:
-    if column.show is str:
-        return str
-    return Texts({repr(v): column.show(v) for v in values if v is not None})
 
 
 def _reduced(document: Document) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from gpuscale.core.bounds import Among, Measured, PositiveInt, Seconds, Within
 from gpuscale.core.quantity import MAX_ABS, parse
@@ -32,13 +32,7 @@ NonNegative = Annotated[float, Within(0, MAX_ABS)]
 Pue = Annotated[float, Within(1, 10)]
 
 
-class Row(Spec):
-    """A row of a table; its validator is built when a row of the kind is first read."""
-
-    model_config = ConfigDict(defer_build=True)
-
-
-class SwitchSpec(Row):
+class SwitchSpec(Spec):
     """A switch: cages, how a cage is split into ports, modules, power and price."""
 
     name: str
@@ -70,7 +64,7 @@ class SwitchSpec(Row):
         return None
 
 
-class FleetRow(Row):
+class FleetRow(Spec):
     """A failure rate with its range."""
 
     per_1000_node_days: NonNegative
@@ -79,7 +73,7 @@ class FleetRow(Row):
     source: str
 
 
-class RecoveryRow(Row):
+class RecoveryRow(Spec):
     """Time from a failure until the job runs again."""
 
     detect_s: Seconds
@@ -92,7 +86,7 @@ class RecoveryRow(Row):
     source: str
 
 
-class SaverRow(Row):
+class SaverRow(Spec):
     """How software saves."""
 
     kind: Annotated[str, Among(KINDS)]
@@ -102,7 +96,7 @@ class SaverRow(Row):
     source: str
 
 
-class StoreRow(Row):
+class StoreRow(Spec):
     """Bandwidth of a store, both ways, per 8 GPUs that use it."""
 
     write_bytes_per_s: BytesPerS
@@ -111,7 +105,7 @@ class StoreRow(Row):
     source: str
 
 
-class PeopleRow(Row):
+class PeopleRow(Spec):
     """Share of the time that people cost, with its range."""
 
     frac: Share
@@ -120,7 +114,7 @@ class PeopleRow(Row):
     source: str
 
 
-class PowerRow(Row):
+class PowerRow(Spec):
     """AC power of a kind of node."""
 
     load: Fraction
@@ -130,7 +124,7 @@ class PowerRow(Row):
     source: str
 
 
-class SiteRow(Row):
+class SiteRow(Spec):
     """A place: its grid, its PUE."""
 
     grid_g_per_kwh: NonNegative
@@ -142,14 +136,14 @@ class SiteRow(Row):
     source: str
 
 
-class EmbodiedRow(Row):
+class EmbodiedRow(Spec):
     """Carbon of making a GPU."""
 
     kg_per_gpu: NonNegative
     source: str
 
 
-class ModuleRow(Row):
+class ModuleRow(Spec):
     """A pluggable module."""
 
     links: PositiveInt
@@ -158,7 +152,7 @@ class ModuleRow(Row):
     source: str
 
 
-class LinkRow(Row):
+class LinkRow(Spec):
     """Price of an optical link."""
 
     link_bytes_per_s: BytesPerS
@@ -167,7 +161,7 @@ class LinkRow(Row):
     source: str
 
 
-class NvlinkRow(Row):
+class NvlinkRow(Spec):
     """A generation of NVLink."""
 
     links_per_gpu: PositiveInt
@@ -175,14 +169,14 @@ class NvlinkRow(Row):
     source: str
 
 
-class PartRow(Row):
+class PartRow(Spec):
     """How often a part fails."""
 
     per_month: NonNegative
     source: str
 
 
-class PurchaseRow(Row):
+class PurchaseRow(Spec):
     """Price of a machine to buy."""
 
     node_usd: Usd
@@ -191,7 +185,7 @@ class PurchaseRow(Row):
     source: str
 
 
-class OwnedSpec(Row):
+class OwnedSpec(Spec):
     """An owned cluster, as `--own FILE` says it; what is left out is told in the answer."""
 
     node_usd: Usd | None = None

@@ -16,8 +16,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from gpuscale.core.bounds import STRICT
 from gpuscale.core.normal import Z80
 
 Features = Mapping[str, str | float]
@@ -53,14 +54,13 @@ FLOOR, CEILING = 1e-3, 1e3
 """Signs of one cause together weigh no more than this: wording is never certain."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+class Sign(NamedTuple):
     """A feature that speaks for a cause, or against it."""
 
     feature: str
     condition: str  # `>n`, `<n`, `a..b` of a number; else a regular expression
-    ratio: float
-    words: str
+    ratio: float = 1.0
+    words: str = ""
 
     @property
     def strength(self) -> float:
@@ -105,6 +105,8 @@ def shown(feature: str, value: float) -> str:
 @dataclass(frozen=True, slots=True)
 class Cause:
     """A cause as the catalogue has it."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     word: str
     title: str

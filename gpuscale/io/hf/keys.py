@@ -108,30 +108,24 @@ class Keys:
 
     def text(self, key: str, default: str = "") -> str:
         """Text."""
-        value = self.find(key)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise self.error(key, f"text is wanted, got {_short(value)}")
-        return value
+        value: str | None = self._of(str, "text", key, self.find(key))
+        return default if value is None else value
 
     def sequence(self, key: str) -> list[Any] | None:
         """List or None."""
-        value = self.table.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            raise self.error(key, f"a list is wanted, got {_short(value)}")
+        value: list[Any] | None = self._of(list, "a list", key, self.table.get(key))
+        return value
+
+    def _of(self, kind: type, wanted: str, key: str, value: Any) -> Any:
+        """Value that is of a kind, or None."""
+        if value is not None and not isinstance(value, kind):
+            raise self.error(key, f"{wanted} is wanted, got {_short(value)}")
         return value
 
     def sub(self, key: str) -> Keys | None:
         """Read a table below, without defaults, or None."""
-        value = self.table.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self.error(key, f"a table is wanted, got {_short(value)}")
-        return Keys(value, "", f"{self.where}: {key}")
+        value = self._of(dict, "a table", key, self.table.get(key))
+        return None if value is None else Keys(value, "", f"{self.where}: {key}")
 
     def below(self, key: str) -> Keys:
         """Read a table below, without defaults; an empty one where there is none."""

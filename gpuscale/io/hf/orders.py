@@ -84,20 +84,21 @@ def _block_sparse(k: Keys, n: int, row: Row) -> list[str]:
     return ["full" if kind == "full_attention" else "sparse" for kind in types]
 
 
+def _either(k: Keys, n: int, kind: str, name: str, full: Callable[[int], Any]) -> list[str]:
+    """Layers of a kind by `name`, the others full; where no types are given, by `full`."""
+    types = k.per_layer("layer_types", n)
+    is_full = [t != kind for t in types] if types else [full(i) for i in range(n)]
+    return ["full" if one else name for one in is_full]
+
+
 def _delta(k: Keys, n: int, row: Row) -> list[str]:
     every = k.integer("full_attention_interval", 4)
-    types = k.per_layer("layer_types", n)
-    if not types:
-        return ["delta" if (i + 1) % every else "full" for i in range(n)]
-    return ["delta" if kind == "linear_attention" else "full" for kind in types]
+    return _either(k, n, "linear_attention", "delta", lambda i: (i + 1) % every == 0)
 
 
 def _conv(k: Keys, n: int, row: Row) -> list[str]:
     full = k.layer_numbers("full_attn_idxs") or set()
-    types = k.per_layer("layer_types", n)
-    if not types:
-        return ["full" if i in full else "conv" for i in range(n)]
-    return ["conv" if kind == "conv" else "full" for kind in types]
+    return _either(k, n, "conv", "conv", full.__contains__)
 
 
 def _lightning(k: Keys, n: int, row: Row) -> list[str]:
