@@ -114,9 +114,7 @@ REFUSED = [
     (Wish("fat-tree", tiers=1, rack_links=4), "join at most 4 links, got 17"),
     (Wish("fat-tree", rack_links=0), "rack_links must be at least 1, got 0"),
     (Wish("fat-tree", planes=2), "1 ports of a NIC cannot be spread over 2 planes"),
-    (Wish("fat-tree", zones=0), "zones must be at least 1, got 0"),
     (Wish("fat-tree", (0.5,)), "oversubscription must be at least 1, got 0.5"),
-    (Wish("torus"), "'torus' is no Clos network"),
 ]
 
 
@@ -136,18 +134,12 @@ def test_the_most_tiers_reach_no_further():
     assert tree([16], K16, least_tiers=2).switches == (2, 1)
     with pytest.raises(ValueError, match="2 links, got 3"):
         tree([3], two, tiers=2)
-    for field, value in (("n_nodes", 0), ("nics_per_node", 0), ("gpus_per_node", 0)):
-        with pytest.raises(ValueError, match=f"{field} must be at least 1, got 0"):
-            Hosts(**({"n_nodes": 1, "nics_per_node": 1, "gpus_per_node": 1} | {field: value}))
     assert Ports(2, 2, 0.5, 0.5).up == 2
 
 
-def test_ports_of_cages_and_spines():
-    """Cages of four: of ten ports eight down would need eight up, four need four."""
-    split = leaf_split(Ports(10, 10, 1e9, 1e9), cage_links=4)
-    assert (split.down, split.up) == (4, 4)
-    with pytest.raises(ValueError, match="2 ports has none left"):
-        leaf_split(Ports(2, 2, 1e9, 1e9), cage_links=4)
+def test_ports_of_spines():
+    split = leaf_split(Ports(10, 10, 1e9, 1e9))
+    assert (split.down, split.up) == (5, 5)
     assert [spread(n, 32) for n in (1, 31, 32, 33)] == [1, 32, 32, None]
 
 
@@ -234,16 +226,9 @@ def test_the_smallest_lattices():
         with pytest.raises(ValueError, match="joins at most"):
             balanced_dragonfly(n, radix)
     assert balanced_dragonfly(1, 3) == (1, 2, 1, 1)
-    with pytest.raises(ValueError, match=r"axes of at least 1 chip, got \(\)"):
-        torus((), 1e9)
-    with pytest.raises(ValueError, match=r"got \(0, 4\)"):
-        torus((0, 4), 1e9)
     for shape in ((4, 4), (4, 4, 6)):
         with pytest.raises(ValueError, match="blocks of 4 do not divide"):
             torus(shape, 1e9, cube=4)
-    for counts in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
-        with pytest.raises(ValueError, match="needs GPUs, links and ports"):
-            nvlink_domain(counts[0], counts[1], 1e9, counts[2])
 
 
 def test_a_bill_without_switches_or_modules():

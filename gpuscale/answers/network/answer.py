@@ -9,7 +9,7 @@ from gpuscale.answers import options
 from gpuscale.answers.changed import changed
 from gpuscale.answers.collective.expected import expected_time
 from gpuscale.answers.network import blocks as shown
-from gpuscale.answers.network.records import NetworkAnswer
+from gpuscale.answers.network.records import NetworkAnswer, Planned
 from gpuscale.answers.network.terms import terms_of
 from gpuscale.answers.network.wish import levels_of, of_hosts, parts_of, wished
 from gpuscale.core.fabric.bill import bill
@@ -22,6 +22,7 @@ from gpuscale.core.fabric.records import TREES
 from gpuscale.core.network.hierarchy import network_levels
 from gpuscale.core.network.ideal import ideal_collective
 from gpuscale.core.network.levels import network_report
+from gpuscale.core.records import made_of
 from gpuscale.core.run.failures import network_stops_per_s
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from gpuscale.core.fabric.records import Design
     from gpuscale.core.records import Term
     from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.run import SwitchSpec
 
 ALL_REDUCE_BYTES = 1e9
 """Buffer of one GPU whose all-reduce is shown."""
@@ -66,15 +66,13 @@ def network_document(asked: Network) -> Document:
         raise GpuscaleError(
             f"{spec.name}: {error}", "give fewer with --gpus, or more with --radix or --tiers"
         ) from None
-    bill, losses = _bill(asked, spec, plan, made, switch)
+    planned = Planned(spec, switch, plan)
+    bill, losses = _bill(asked, planned, made)
     told = _all_reduce(asked, spec, n_gpus)
-    answer = NetworkAnswer(
-        n_gpus=n_gpus,
-        n_nodes=report.n_nodes,
+    answer = made_of(
+        NetworkAnswer,
+        report,
         levels=tuple(v for v in report.levels if v.gpus_under > 1 or not asked.hosts),
-        collective_bytes_per_s=report.collective_bytes_per_s,
-        slowest_level=report.slowest_level,
-        n_scaleup_switches=report.n_scaleup_switches,
         scaleup=_scaleup(spec),
         design=made,
         **_counts(plan, made),
@@ -84,8 +82,7 @@ def network_document(asked: Network) -> Document:
         all_reduce=told and told.answer,
         cables=tuple(_cables(plan, made)) if asked.cables else (),
     )
-    terms = terms_of(answer, spec, told)
-    return _document(asked, answer, loaded, spec=spec, switch=switch, plan=plan, terms=terms)
+    return _document(asked, answer, loaded, planned, terms_of(answer, spec, told))
 
 
 def _design(spec: ClusterSpec, n_gpus: int) -> tuple[Plan | None, Design | None]:
@@ -119,8 +116,7 @@ def _failure_s(made: Design | None) -> float | None:
     if made is None or not made.n_switches:
         return None
     link, switch, _ = network_rates()
-    n_links = sum(g.n_links for g in made.links)
-    return 1 / network_stops_per_s(n_links, made.n_switches, link, switch)
+    return 1 / network_stops_per_s(made.n_links, made.n_switches, link, switch)
 
 
 def _counts(plan: Plan | None, made: Design | None) -> dict[str, Any]:
@@ -134,19 +130,14 @@ def _counts(plan: Plan | None, made: Design | None) -> dict[str, Any]:
         "n_switches_by_ports": switches_by_ports(made.n_host_links, plan.ports.up, made.n_tiers)
         if full
         else None,
-        "n_links": sum(g.n_links for g in made.links),
+        "n_links": made.n_links,
         "n_cables": made.n_cables,
         **{f"n_{t}_switches": made.switches(t) for t in names},
     }
 
 
-def _bill(
-    asked: Network,
-    spec: ClusterSpec,
-    plan: Plan | None,
-    made: Design | None,
-    switch: SwitchSpec | None,
-) -> tuple[Bill | None, tuple[Loss, ...]]:
+def _bill(asked: Network, p: Planned, made: Design | None) -> tuple[Bill | None, tuple[Loss, ...]]:
+    spec, switch, plan = p
     if plan is None or made is None or made.topology == "torus":
         return None, ()
     parts = parts_of(asked, switch, plan.ports.down_bytes_per_s)
@@ -165,7 +156,7 @@ def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Told | None:
 def _cables(plan: Plan | None, made: Design | None) -> Any:
     if plan is None or made is None:
         raise GpuscaleError("--cables: there is no network to cable", "give more with --gpus")
-    n = sum(g.n_links for g in made.links)
+    n = made.n_links
     if n > MOST_LISTED:
         raise GpuscaleError(f"--cables: {n:,} links are too many for a list", "list one zone")
     try:
@@ -175,19 +166,13 @@ def _cables(plan: Plan | None, made: Design | None) -> Any:
 
 
 def _document(
-    asked: Network,
-    answer: NetworkAnswer,
-    loaded: Any,
-    spec: ClusterSpec,
-    switch: SwitchSpec | None,
-    plan: Plan | None,
-    terms: tuple[Term, ...],
+    asked: Network, answer: NetworkAnswer, loaded: Any, p: Planned, terms: tuple[Term, ...]
 ) -> Document:
-    n = answer.n_gpus
+    n, spec, switch = answer.n_gpus, p.spec, p.switch
     what = f"{n:,} hosts of one port each" if asked.hosts else f"{n:,} GPUs of {spec.name}"
     title = f"{what} in {answer.n_nodes:,} nodes" if not asked.hosts else what
     title += f", {spec.fabric or 'no network named'}, {asked.catalogue} figures."
-    details = shown.details(answer, spec, switch, plan)
+    details = shown.details(answer, p)
     details["figures"] = [Text(title), *changed(loaded), *details["figures"]]
     return Document.layered(
         "network",
@@ -204,7 +189,7 @@ def _document(
         answer,
         (),
         details,
-        warnings=[*loaded.warnings, *shown.warnings(answer, spec, switch, plan)],
+        warnings=[*loaded.warnings, *shown.warnings(answer, p)],
         terms=terms,
         csv_table=shown.cable_table(answer.cables) if asked.cables else None,
         pictures=(lambda: shown.pictures(answer, spec)) if answer.design else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.network.wish import counted
@@ -12,7 +13,8 @@ from gpuscale.render.document import Column, Facts, Table, Text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuscale.answers.network.records import NetworkAnswer
+    from gpuscale.answers.network.records import NetworkAnswer, Planned
+    from gpuscale.core.fabric.bill import Bill
     from gpuscale.core.fabric.cables import Cable
     from gpuscale.core.fabric.of_cluster import Plan
     from gpuscale.core.fabric.records import Design
@@ -29,13 +31,11 @@ def rate(value: Any) -> str:
     return format_si(value, "bytes_per_s")
 
 
-def details(
-    r: NetworkAnswer, spec: ClusterSpec, switch: SwitchSpec | None, plan: Plan | None
-) -> dict[str, list[Block]]:
+def details(r: NetworkAnswer, p: Planned) -> dict[str, list[Block]]:
     """Figures, levels, tiers, links, bill, losses."""
-    made = r.design
+    made, spec = r.design, p.spec
     found: dict[str, list[Block]] = {
-        "figures": _figures(r, spec, switch, plan),
+        "figures": _figures(r, p),
         "levels": [level_table(r, spec)] if r.levels else [],
     }
     if made is None:
@@ -43,7 +43,7 @@ def details(
     return found | {
         "tiers": [_tiers(made, spec)] if made.tiers else [],
         "links": [_links(made)],
-        "bill": [_bill(r)] if r.bill else [],
+        "bill": [_bill(r.bill)] if r.bill else [],
         "losses": [_losses(r, spec)] if r.losses else [],
         "cables": [Text(_cable_text(r.cables))] if r.cables else [],
     }
@@ -75,15 +75,17 @@ def level_table(r: NetworkAnswer, spec: ClusterSpec) -> Table:
     return Table.of(columns, r.levels, "bandwidth per level (one direction)")
 
 
-def _figures(
-    r: NetworkAnswer, spec: ClusterSpec, switch: SwitchSpec | None, plan: Plan | None
-) -> list[Block]:
+def _figures(r: NetworkAnswer, p: Planned) -> list[Block]:
     """List what most ask first, which is the summary too; then what else is known."""
     rows: list[Row] = []
     more: list[Row] = []
-    if r.design is not None and plan is not None:
-        rows += _design_rows(r, spec, switch, plan)
-        more += _more_rows(r, spec)
+    spec, made = p.spec, r.design
+    if made is not None and p.plan is not None:
+        rows += _design_rows(r, made, p, p.plan)
+        if made.reach_gpus:
+            more.append(("reach", f"{made.reach_gpus:,}", f"{counted(spec)} with so many tiers"))
+        if n := made.n_manager_links:
+            more.append(("management", str(n), "host ports of the fabric manager"))
     if r.collective_bytes_per_s is not None:
         text = f"all-gather over all {counted(spec)}; slowest level: {r.slowest_level}"
         rows.append(("bandwidth", rate(r.collective_bytes_per_s), text))
@@ -92,7 +94,7 @@ def _figures(
         low_high = f"{format_si(e.low_s, 's', 3)} to {format_si(e.high_s, 's', 3)}"
         text = f"of 1 GB, expected (80 %: {low_high}); bus bandwidth {rate(e.busbw_bytes_per_s)}"
         rows.append(("all-reduce", format_si(e.time_s, "s", 3), text))
-    rows += _bill_rows(r, switch)
+    rows += _bill_rows(r, p.switch)
     if r.failure_s is not None:
         note = "a link or a switch, by the rates of Alibaba HPN (0.057 and 0.051 % a month)"
         rows.append(("one fails", f"every {format_si(r.failure_s, 's', 3)}", note))
@@ -116,11 +118,8 @@ def _figures(
     return [Facts(rows, "network"), *([Facts(more)] if more else [])]
 
 
-def _design_rows(
-    r: NetworkAnswer, spec: ClusterSpec, switch: SwitchSpec | None, plan: Plan
-) -> list[Row]:
-    made, wish = r.design, plan.wish
-    assert made is not None
+def _design_rows(r: NetworkAnswer, made: Design, p: Planned, plan: Plan) -> list[Row]:
+    wish, spec, switch = plan.wish, p.spec, p.switch
     cut = made.bisection[-1] if made.bisection else None
     gbit = f"{8 * cut.bytes_per_s_per_gpu / 1e9:,.4g} Gb/s a {counted(spec)[:-1]}" if cut else ""
     across = [("bisection", rate(cut.bytes_per_s), f"one direction; {gbit}")] if cut else []
@@ -154,33 +153,13 @@ def _design_rows(
     ]
 
 
-def _more_rows(r: NetworkAnswer, spec: ClusterSpec) -> list[Row]:
-    made = r.design
-    assert made is not None
-    rows = []
-    if made.reach_gpus:
-        rows.append(("reach", f"{made.reach_gpus:,}", f"{counted(spec)} with so many tiers"))
-    if made.n_manager_links:
-        rows.append(("management", str(made.n_manager_links), "host ports of the fabric manager"))
-    return rows
-
-
 def _tiers(made: Design, spec: ClusterSpec) -> Table:
     cuts = {b.level: b for b in made.bisection}
-    rows: list[dict[str, Any]] = []
+    rows = []
     for t in made.tiers:
         cut = cuts.get(t.name)
-        rows.append(
-            {
-                "tier": t.name,
-                "n_switches": t.n_switches,
-                "ports_down": t.ports_down,
-                "ports_up": t.ports_up,
-                "oversubscription": t.oversubscription,
-                "gpus_under": cut and cut.n_gpus,
-                "bytes_per_s_per_gpu": cut and cut.bytes_per_s_per_gpu,
-            }
-        )
+        rows.append({"tier": t.name, "gpus_under": cut and cut.n_gpus, **asdict(t)})
+        rows[-1]["bytes_per_s_per_gpu"] = cut and cut.bytes_per_s_per_gpu
     columns = {
         "tier": "tier",
         "n_switches": "switches",
@@ -206,8 +185,7 @@ def _links(made: Design) -> Table:
     return Table.of(columns, made.links, "links")
 
 
-def _bill(r: NetworkAnswer) -> Table:
-    assert r.bill is not None
+def _bill(bill: Bill) -> Table:
     columns = {
         "item": "item",
         "n": "number",
@@ -215,7 +193,7 @@ def _bill(r: NetworkAnswer) -> Table:
         "usd": Column("usd", "USD", lambda v: f"{v:,.0f}"),
         "power_w": "power",
     }
-    return Table.of(columns, r.bill.items, "bill of materials")
+    return Table.of(columns, bill.items, "bill of materials")
 
 
 def _bill_rows(r: NetworkAnswer, switch: SwitchSpec | None) -> list[Row]:
@@ -251,11 +229,9 @@ def cable_table(cables: Sequence[Cable]) -> Table:
     return Table.of({name: name for name in COLUMNS}, cables, "cables")
 
 
-def warnings(
-    r: NetworkAnswer, spec: ClusterSpec, switch: SwitchSpec | None, plan: Plan | None
-) -> list[str]:
+def warnings(r: NetworkAnswer, p: Planned) -> list[str]:
     """Tell what a person must know beside the answer."""
-    found = []
+    found, spec = [], p.spec
     if spec.n_gpus is not None and r.n_gpus > spec.n_gpus:
         found.append(f"{spec.name} has {spec.n_gpus} GPUs, fewer than {r.n_gpus}")
     if spec.node_egress_bytes_per_s is None:
@@ -264,7 +240,7 @@ def warnings(
         found.append("torus links (ICI) are shown as one level; their topology is not known")
     if r.design is not None and not r.design.even:
         found.append("the top tiers do not spread evenly: whole pods would; see `ports down`")
-    module = None if plan is None or r.bill is None or switch is None else switch.module_limit_w
+    module = p.switch.module_limit_w if p.switch is not None else None
     if module is not None and r.bill is not None:
         for item in r.bill.items:
             each = (item.power_w or 0.0) / item.n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.answers.collective.expected import Expected
 from gpuscale.core.fabric.bill import Bill
@@ -10,19 +11,26 @@ from gpuscale.core.fabric.cables import Cable
 from gpuscale.core.fabric.check import CableReport
 from gpuscale.core.fabric.faults import Loss
 from gpuscale.core.fabric.records import Design
-from gpuscale.core.network.levels import LevelBandwidth
+from gpuscale.core.network.levels import NetworkReport
+
+if TYPE_CHECKING:
+    from gpuscale.core.fabric.of_cluster import Plan
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.run import SwitchSpec
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkAnswer:
+class Planned(NamedTuple):
+    """What a network is designed from; without a plan one scale-up domain is enough."""
+
+    spec: ClusterSpec
+    switch: SwitchSpec | None
+    plan: Plan | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkAnswer(NetworkReport):
     """Levels of a cluster and the design of its network."""
 
-    n_gpus: int
-    n_nodes: int
-    levels: tuple[LevelBandwidth, ...]
-    collective_bytes_per_s: float | None  # of the slowest level
-    slowest_level: str
-    n_scaleup_switches: int | None  # NVSwitch chips of all domains
     scaleup: Design | None  # of one NVLink domain
     design: Design | None
     n_switches: int | None

@@ -20,7 +20,7 @@ DESIGN = "NVIDIA DGX SuperPOD reference architectures; Al-Fares et al., SIGCOMM 
 def terms_of(r: NetworkAnswer, spec: ClusterSpec, told: Told | None) -> tuple[Term, ...]:
     """Explain the headline numbers."""
     levels = _levels(r, spec)
-    found = list(levels)
+    found = [*levels]
     if r.collective_bytes_per_s is not None and levels:
         inputs = {
             f"{_key(v.name)}_bytes_per_s": v.collective_bytes_per_s
@@ -67,8 +67,7 @@ def _design(r: NetworkAnswer, made: Design) -> list[Term]:
         found.append(_count("n_switches", made.n_switches, switches, "switches of each tier"))
     if len(links) == len(made.links) > 0:
         each = {k: float(g.n_links) for k, g in links.items()}
-        total = sum(g.n_links for g in made.links)
-        found.append(_count("n_links", total, each, "links between each two tiers"))
+        found.append(_count("n_links", made.n_links, each, "links between each two tiers"))
         each = {k: float(g.n_cables) for k, g in links.items()}
         found.append(_count("n_cables", made.n_cables, each, "cables between each two tiers"))
     if r.failure_s is not None:
@@ -101,7 +100,6 @@ def _failure(value: float, made: Design) -> Term:
         source,
         made,
         failure_s=value,
-        n_links=sum(g.n_links for g in made.links),
         link_failures_per_month=link,
         switch_failures_per_month=switch,
     )

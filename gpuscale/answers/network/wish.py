@@ -14,11 +14,13 @@ from gpuscale.specs.cluster import NetworkLevel
 if TYPE_CHECKING:
     from gpuscale.answers.network import Network
     from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.run import ModuleRow, SwitchSpec
+    from gpuscale.specs.run import SwitchSpec
 
 STRUCTURE = ("topology", "oversubscription", "tiers", "planes", "dual_tor", "rack", "zones")
 """Options after which the levels of the cluster's file no longer hold."""
 
+AS_ASKED = "topology tiers zones zone_switches manager_ports ports_per_nic switch".split()
+"""Options that a cluster's file has by the same name."""
 
 HOSTS = "hosts"
 """Name of a cluster of hosts with one port each, of which nothing else is known."""
@@ -51,20 +53,13 @@ def wished(asked: Network, spec: ClusterSpec) -> tuple[ClusterSpec, SwitchSpec |
     """Cluster with the options laid over it, and its switch where one is named."""
     name = asked.switch or ("" if asked.radix else spec.network.switch)
     switch = load_switch(name) if name else None
-    net = {
-        "topology": asked.topology,
+    net = {name: getattr(asked, name) for name in AS_ASKED} | {
         "oversubscription": _ratios(asked.oversubscription),
-        "tiers": asked.tiers,
         "dual_tor": asked.dual_tor or None,
         "uplink_bytes_per_s": asked.uplink,
         "rack_gpus": asked.rack,
         "top_of_rack": True if asked.rack else None,
-        "zones": asked.zones,
-        "zone_switches": asked.zone_switches,
-        "manager_ports": asked.manager_ports,
-        "ports_per_nic": asked.ports_per_nic,
-        "shape": _shape(asked.shape),
-        "switch": asked.switch,
+        "shape": shape(asked.shape) if asked.shape is not None else None,
     }
     change: dict[str, Any] = {
         "network": spec.network.model_copy(update={k: v for k, v in net.items() if v is not None}),
@@ -83,8 +78,7 @@ def _linked(
     asked: Network, old: ClusterSpec, spec: ClusterSpec, switch: SwitchSpec | None
 ) -> ClusterSpec:
     """Egress of a node: as many links as it has now, of the speed asked for or as before."""
-    per_nic = spec.network.ports_per_nic or spec.network_planes * (1 + spec.network.dual_tor)
-    nics = spec.nics_per_node or spec.gpus_per_node
+    per_node = _links_per_node(spec)
     link = asked.link
     if link is None and asked.cluster is None and switch is not None:
         link = switch.native_bytes_per_s  # a wish names no NIC: that of the switch
@@ -93,19 +87,24 @@ def _linked(
         and old.node_egress_bytes_per_s is not None
         and (asked.nics or asked.ports_per_nic)
     ):
-        link = old.node_egress_bytes_per_s / (old.nics_per_node or old.gpus_per_node) / per_nic
+        old_nics, nics = (s.nics_per_node or s.gpus_per_node for s in (old, spec))
+        link = old.node_egress_bytes_per_s / old_nics / (per_node // nics)
     if link is None:
         return spec
-    return spec.model_copy(update={"node_egress_bytes_per_s": nics * per_nic * link})
+    return spec.model_copy(update={"node_egress_bytes_per_s": per_node * link})
+
+
+def _links_per_node(spec: ClusterSpec) -> int:
+    """Links of a node into the network, of all its NICs."""
+    per_nic = spec.network.ports_per_nic or spec.network_planes * (1 + spec.network.dual_tor)
+    return (spec.nics_per_node or spec.gpus_per_node) * per_nic
 
 
 def _ports(switch: SwitchSpec, spec: ClusterSpec) -> int:
     """Ports of a switch at the speed of the uplinks."""
     if spec.node_egress_bytes_per_s is None:
         return spec.switch_radix
-    per_nic = spec.network.ports_per_nic or spec.network_planes * (1 + spec.network.dual_tor)
-    link = spec.node_egress_bytes_per_s / (spec.nics_per_node or spec.gpus_per_node) / per_nic
-    link = spec.network.uplink_bytes_per_s or link
+    link = spec.network.uplink_bytes_per_s or spec.node_egress_bytes_per_s / _links_per_node(spec)
     ports = switch.ports_at(link)
     if ports is None:
         speeds = ", ".join(f"{8 * switch.cage_bytes_per_s / n / 1e9:g}" for n in switch.splits)
@@ -130,10 +129,6 @@ def _ratios(text: str | None) -> tuple[float, ...] | None:
             )
         found.append(value)
     return tuple(found)
-
-
-def _shape(text: str | None) -> tuple[int, ...] | None:
-    return None if text is None else shape(text)
 
 
 def levels_of(asked: Network, spec: ClusterSpec, bisection: Any) -> ClusterSpec:
@@ -182,21 +177,14 @@ def parts_of(asked: Network, switch: SwitchSpec | None, link_bytes_per_s: float)
         switch_usd=price if price is not None else (switch.price_usd if switch else None),
         switch_w=chassis,
         link_usd=of_link if of_link is not None else (link.price_usd if link else None),
-        switch_module=_module(
-            load_module(switch.switch_module if switch else ""),
-            switch.switch_module if switch else "",
-            link_bytes_per_s,
-        ),
-        host_module=_module(
-            load_module(switch.host_module if switch else ""),
-            switch.host_module if switch else "",
-            link_bytes_per_s,
-        ),
+        switch_module=_module(switch.switch_module if switch else "", link_bytes_per_s),
+        host_module=_module(switch.host_module if switch else "", link_bytes_per_s),
     )
 
 
-def _module(row: ModuleRow | None, name: str, link_bytes_per_s: float) -> Module | None:
+def _module(name: str, link_bytes_per_s: float) -> Module | None:
     """Take the module at the links' speed; one of another speed says nothing."""
+    row = load_module(name)
     if row is None or abs(row.link_bytes_per_s / link_bytes_per_s - 1) > 1e-6:
         return None
     return Module(name, row.links, row.power_w)

@@ -70,8 +70,6 @@ def modules(made: Design, switch_links: int = 2, host_links: int = 1) -> tuple[i
     >>> modules(design(Hosts(64, 8, 8), equal_ports(64), Wish()))
     (768, 512)
     """
-    if min(switch_links, host_links) < 1:
-        raise ValueError("a module carries at least one link")
     ends = at_hosts = 0
     for group in made.links:
         if not group.optical:
@@ -107,9 +105,10 @@ def bill(made: Design, parts: Parts) -> Bill:
         (parts.switch, made.n_switches, middle, parts.switch_usd),
         ("optical link (fibre, both modules)", optical, 0.0, parts.link_usd),
         ("copper link", copper, parts.copper_w, parts.copper_usd),
-        (_named("switch module", switch), at_switch, _power(switch), 0.0),
-        (_named("host module", host), at_host, _power(host), 0.0),
     ]
+    for kind, n, module in (("switch module", at_switch, switch), ("host module", at_host, host)):
+        name, each_w = (f"{kind} {module.name}", module.power_w) if module else (kind, None)
+        rows.append((name, n, each_w, 0.0))
     rows = [row for row in rows if row[1]]
     items = tuple(
         Item(
@@ -129,11 +128,3 @@ def bill(made: Design, parts: Parts) -> Bill:
         tuple(i.item for i in items if i.usd is None),
         tuple(i.item for i in items if i.power_w is None),
     )
-
-
-def _named(kind: str, module: Module | None) -> str:
-    return kind if module is None else f"{kind} {module.name}"
-
-
-def _power(module: Module | None) -> float | None:
-    return None if module is None else module.power_w

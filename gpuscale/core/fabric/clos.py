@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuscale.core.fabric.records import TREES, Bisection, Design, Hosts, Links, Ports, Tier, Wish
+from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Ports, Tier, Wish
 
 NAMES = ("leaf", "spine", "core", "super-core", "fifth-tier")
 """Tiers from the bottom."""
@@ -43,15 +43,15 @@ class Tree:
     even: bool
 
 
-def leaf_split(ports: Ports, oversubscription: float = 1.0, cage_links: int = 1) -> Split:
+def leaf_split(ports: Ports, oversubscription: float = 1.0) -> Split:
     """Divide the ports of a switch: most host links with enough uplinks.
 
-    The largest `down`, a multiple of `cage_links`, with ``down/k_down + up/k_up <= 1`` and
+    The largest `down` with ``down/k_down + up/k_up <= 1`` and
     ``up = ceil(down * down_rate / (oversubscription * up_rate))``.
 
     `ports`: the switch at the two speeds. `oversubscription`: bandwidth down over bandwidth up, at
-    least 1 [1]. `cage_links`: host links of one cage that cannot be split [1]. Raises ValueError if
-    the oversubscription is below 1 or no port would be left for hosts.
+    least 1 [1]. Raises ValueError if the oversubscription is below 1 or no port would be left for
+    hosts.
 
     >>> leaf_split(Ports(64, 64, 50e9, 50e9)), leaf_split(Ports(64, 64, 50e9, 50e9), 7)
     (Split(down=32, up=32), Split(down=56, up=8))
@@ -63,7 +63,7 @@ def leaf_split(ports: Ports, oversubscription: float = 1.0, cage_links: int = 1)
     if not oversubscription >= 1.0:
         raise ValueError(f"oversubscription must be at least 1, got {oversubscription:g}")
     ratio = ports.down_bytes_per_s / (oversubscription * ports.up_bytes_per_s)
-    for down in range(ports.down - ports.down % cage_links, 0, -cage_links):
+    for down in range(ports.down, 0, -1):
         up = math.ceil(down * ratio - 1e-9)
         if down * ports.up + up * ports.down <= ports.down * ports.up:
             return Split(down, up)
@@ -92,7 +92,6 @@ def tree(
     oversubscription: Sequence[float] = (),
     tiers: int | None = None,
     rack_links: int | None = None,
-    cage_links: int = 1,
     least_tiers: int = 1,
 ) -> Tree:
     """One fat tree over groups of host links that each need leafs of their own.
@@ -100,9 +99,9 @@ def tree(
     `n_links_of`: host links of each group (a rail); a leaf holds links of one group [1]. `ports`:
     the switch; tiers above the leaf have all ports at the uplinks' speed. `oversubscription`: of
     each tier from the leaf up; 1 where missing [1]. `tiers`: number of tiers; the fewest that reach
-    if not given. `rack_links`: most host links of a leaf. `cage_links`: as in `leaf_split`.
-    `least_tiers`: where `tiers` is not given: two where both ToRs of a pair must meet above. Raises
-    ValueError if the tiers do not reach, or five are not enough.
+    if not given. `rack_links`: most host links of a leaf. `least_tiers`: where `tiers` is not
+    given: two where both ToRs of a pair must meet above. Raises ValueError if the tiers do not
+    reach, or five are not enough.
 
     >>> tree([96] * 8, Ports(64, 64, 50e9, 50e9)).switches
     (24, 16)
@@ -112,7 +111,7 @@ def tree(
     n_links = sum(n_links_of)
     reach = 0
     for n_tiers in (tiers,) if tiers else range(least_tiers, MOST_TIERS + 1):
-        found = _tree_of(n_tiers, n_links_of, ports, oversubscription, rack_links, cage_links)
+        found = _tree_of(n_tiers, n_links_of, ports, oversubscription, rack_links)
         if found.switches:
             return found
         reach = found.reach
@@ -128,7 +127,6 @@ def _tree_of(
     ports: Ports,
     oversubscription: Sequence[float],
     rack_links: int | None,
-    cage_links: int,
 ) -> Tree:
     """Tree of exactly `n_tiers`; without switches where that does not reach."""
     n_links = sum(n_links_of)
@@ -136,7 +134,7 @@ def _tree_of(
     if n_tiers == 1:
         most = min(ports.down, rack_links or ports.down)
         return Tree((1,) if n_links <= most else (), (), (), most, True)
-    leaf = leaf_split(ports, over[0], cage_links)
+    leaf = leaf_split(ports, over[0])
     if rack_links is not None and rack_links < leaf.down:
         ratio = ports.down_bytes_per_s / (over[0] * ports.up_bytes_per_s)
         leaf = Split(rack_links, math.ceil(rack_links * ratio - 1e-9))
@@ -185,15 +183,8 @@ def design(hosts: Hosts, ports: Ports, wish: Wish) -> Design:
     """
     groups = _groups(hosts, wish, _check(hosts, wish))
     apart = wish.topology == "rail-only"
-    one = tree(
-        groups,
-        ports,
-        wish.oversubscription,
-        tiers=wish.tiers,
-        rack_links=wish.rack_links,
-        cage_links=wish.cage_links,
-        least_tiers=1 + wish.dual_tor,
-    )
+    least = 1 + wish.dual_tor
+    one = tree(groups, ports, wish.oversubscription, wish.tiers, wish.rack_links, least)
     n_networks = wish.planes * wish.zones * (hosts.nics_per_node if apart else 1)
     tiers = _tiers(one, ports, n_networks, groups)
     links = _links(one, ports, wish, hosts, n_networks)
@@ -216,11 +207,6 @@ def design(hosts: Hosts, ports: Ports, wish: Wish) -> Design:
 
 def _check(hosts: Hosts, wish: Wish) -> int:
     """Links that a NIC has into one network."""
-    if wish.topology not in TREES:
-        raise ValueError(f"{wish.topology!r} is no Clos network")
-    for name in ("planes", "zones", "links_per_cable", "cage_links"):
-        if getattr(wish, name) < 1:
-            raise ValueError(f"{name} must be at least 1, got {getattr(wish, name)}")
     if hosts.ports_per_nic % wish.planes:
         raise ValueError(
             f"{hosts.ports_per_nic} ports of a NIC cannot be spread over {wish.planes} planes"

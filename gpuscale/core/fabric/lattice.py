@@ -195,8 +195,6 @@ def torus(
     >>> pod.n_switches, [g.n_links for g in pod.links], pod.bisection[0].bytes_per_s / 1e12
     (48, [9216, 3072], 23.04)
     """
-    if not shape or min(shape) < 1:
-        raise ValueError(f"a torus needs axes of at least 1 chip, got {tuple(shape)}")
     rings = wrapped if wrapped is not None else [True] * len(shape)
     closed = tuple(ring and size > 1 for ring, size in zip(rings, shape, strict=True))
     n = math.prod(shape)

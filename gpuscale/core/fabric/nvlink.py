@@ -26,8 +26,6 @@ def nvlink_domain(
     `ports_per_chip`: ports of a switch chip that GPUs use [1]. `n_chips`: chips as built where more
     than are needed.
     """
-    if min(n_gpus, links_per_gpu, ports_per_chip) < 1:
-        raise ValueError("an NVLink domain needs GPUs, links and ports")
     n_links = n_gpus * links_per_gpu
     chips = n_chips or math.ceil(n_links / ports_per_chip)
     rate = links_per_gpu * link_bytes_per_s

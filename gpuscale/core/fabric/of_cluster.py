@@ -62,12 +62,11 @@ def slice_shape(n_chips: int, pod: Sequence[int], cube: int | None = None) -> tu
     return min(found, key=lambda box: (max(box) / min(box), box))
 
 
-def plan_of(cluster: ClusterSpec, n_gpus: int, radix: int | None = None) -> Plan | None:
+def plan_of(cluster: ClusterSpec, n_gpus: int) -> Plan | None:
     """Hosts, ports and wish of a cluster; None where it has no network to design.
 
     `cluster`: its `network`, NICs, egress, planes and `switch_radix`. `n_gpus`: GPUs in use [1].
-    `radix`: ports of the switch at the uplinks' speed, instead of `switch_radix` [1]. Raises
-    ValueError for counts below 1, or a slice that is no box.
+    Raises ValueError for counts below 1, or a slice that is no box.
     """
     net = cluster.network
     nodes = math.ceil(n_gpus / cluster.gpus_per_node)
@@ -79,8 +78,7 @@ def plan_of(cluster: ClusterSpec, n_gpus: int, radix: int | None = None) -> Plan
     nics = cluster.nics_per_node or cluster.gpus_per_node
     per_nic = net.ports_per_nic or cluster.network_planes * (2 if net.dual_tor else 1)
     link = egress / (nics * per_nic)
-    up_ports = radix or cluster.switch_radix
-    uplink = net.uplink_bytes_per_s or link
+    up_ports, uplink = cluster.switch_radix, net.uplink_bytes_per_s or link
     ports = Ports(round(up_ports * uplink / link), up_ports, link, uplink)
     rack = None
     if net.top_of_rack and net.rack_gpus:

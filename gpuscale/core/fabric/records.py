@@ -40,12 +40,6 @@ class Hosts:
     gpus_per_node: int
     ports_per_nic: int = 1  # one link each; spread over planes or over the two ToRs of a pair
 
-    def __post_init__(self) -> None:
-        """Refuse a host without a port."""
-        for name in ("n_nodes", "nics_per_node", "gpus_per_node", "ports_per_nic"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-
     @property
     def n_gpus(self) -> int:
         """GPUs of all nodes. [1]."""
@@ -71,7 +65,6 @@ class Wish:
     rack_links: int | None = None  # host links that a leaf takes at most (top of rack)
     manager_links: int = 0  # host ports that the fabric manager takes
     links_per_cable: int = 1  # 2: twin-port cables carry two links
-    cage_links: int = 1  # host links come in multiples of this (breakout of a cage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +123,11 @@ class Design:
     def n_switches(self) -> int:
         """Switches of all tiers. [1]."""
         return sum(t.n_switches for t in self.tiers) + self.n_extra_switches
+
+    @property
+    def n_links(self) -> int:
+        """Links of all groups. [1]."""
+        return sum(g.n_links for g in self.links)
 
     @property
     def n_cables(self) -> int:
