@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN
 from gpuscale.answers.finetune.habits import job_facts, with_habits
-from gpuscale.answers.finetune.wanted import Wanted, layout_of, offload_of
+from gpuscale.answers.finetune.wanted import layout_of, offload_of
 from gpuscale.answers.legal import is_legal
 from gpuscale.answers.options import Wired
 from gpuscale.answers.saved import saved_job
@@ -27,7 +27,7 @@ from gpuscale.io.software import load_software
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpuscale.answers.finetune.asked import Tuning
+    from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.optimizers import Optimizer
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.habits import Habit
@@ -68,11 +68,6 @@ class Case:
         return found
 
 
-OFFLOADED_ALL = ("parameters", "gradients", "optimizer")
-"""What torch's FSDP moves with its parameters: the optimizer steps on the host
-(torch/distributed/fsdp/api.py, CPUOffload)."""
-
-
 def default_software(method: str, n_gpus: int) -> str:
     """Family that people take where they name none.
 
@@ -103,7 +98,7 @@ def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
     return software
 
 
-def method_of(asked: Tuning, model: ModelSpec, kind: str, habits: FinetuneParameters) -> Method:
+def method_of(asked: Memory, model: ModelSpec, kind: str, habits: FinetuneParameters) -> Method:
     """Read the method as asked, refused where no framework can run it."""
     if kind == "full":
         for name in ("rank", "targets", "train_embeddings"):
@@ -141,23 +136,21 @@ def method_of(asked: Tuning, model: ModelSpec, kind: str, habits: FinetuneParame
     return method
 
 
-def seq_len_of(asked: Tuning, wanted: Wanted, model: ModelSpec, habits: FinetuneParameters) -> int:
+def seq_len_of(asked: Memory, model: ModelSpec, habits: FinetuneParameters) -> int:
     """Longest sequence of a row: as asked, the framework's habit, or a usual one."""
     habit = habits.seq_len or DEFAULT_SEQ_LEN
-    if asked.max_len is not None and wanted.seq_len not in (None, asked.max_len):
+    if asked.max_len is not None and asked.seq_len not in (None, asked.max_len):
         raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
-    return asked.max_len or wanted.seq_len or min(habit, model.max_position or habit)
-
-
-def _check_lengths(asked: Tuning, seq_len: int) -> None:
-    if asked.mean_len is not None and asked.mean_len > seq_len:
+    longest = asked.max_len or asked.seq_len or min(habit, model.max_position or habit)
+    if asked.mean_len is not None and asked.mean_len > longest:
         raise GpuscaleError(
-            f"--mean-len {asked.mean_len:g} is above the longest sequence, {seq_len}",
+            f"--mean-len {asked.mean_len:g} is above the longest sequence, {longest}",
             "give --max-len too",
         )
+    return longest
 
 
-def optimizer_of(asked: Tuning, habits: FinetuneParameters, fused: bool) -> Optimizer:
+def optimizer_of(asked: Memory, habits: FinetuneParameters, fused: bool) -> Optimizer:
     """Optimizer as asked, or the family's; `fused`: AdamW steps without temporaries."""
     name = (asked.optimizer or habits.optimizer).strip().lower()
     try:
@@ -190,52 +183,49 @@ def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Sit
     return site
 
 
-def make_case(
-    asked: Any, where: str, wanted: Wanted, catalogue: str, method: str | None = None
-) -> Case:
-    """Read a question about one kind of GPU; `method` is that of an RL method's policy.
+def make_case(asked: Memory, method: str | None = None, software: str | None = None) -> Case:
+    """Read a question about one kind of GPU.
 
-    Raises GpuscaleError for names that are not known, and jobs that no framework can run.
+    `method`: that of an RL method's policy. `software`: taken where none is named. Raises
+    GpuscaleError for names that are not known, and jobs that no framework can run.
     """
     if asked.model is None:
         raise GpuscaleError(
             "give a model", "for example `gpuscale memory llama3-8b --method qlora --gpu rtx-3090`"
         )
-    kind = method or asked.method or "lora"
-    chosen = wanted.software or default_software(kind, wanted.n_gpus)
+    kind, n_gpus = method or asked.method or "lora", asked.gpus or 1
+    software = software or asked.software
+    chosen = software or default_software(kind, n_gpus)
     family = load_software(chosen)
-    facts = job_facts(kind, asked.method, wanted.n_gpus)
+    facts = job_facts(kind, asked.method, n_gpus)
     tuned, taken = with_habits(tuning_software(family), chosen, facts, asked.base)
     loaded = load_inputs(
         asked,
-        cluster=where,
+        cluster=asked.where,
         model=asked.model,
-        catalogue=catalogue,
+        catalogue=asked.catalogue,
         others={"software": tuned},
         wires=asked.wires if isinstance(asked, Wired) else None,
     )
-    software: SoftwareSpec = loaded.specs["software"]
-    habits = finetune_parameters(software)
-    model = loaded.model
-    if habits.offload_all and "parameters" in wanted.moved:
-        wanted = replace(wanted, offload=tuple(dict.fromkeys((*wanted.moved, *OFFLOADED_ALL))))
-    in_rl = wanted.seq_len if method else None  # of prompt and response
-    seq_len = in_rl or seq_len_of(asked, wanted, model, habits)
-    _check_lengths(asked, seq_len)
+    own: SoftwareSpec = loaded.specs["software"]
+    habits, model = finetune_parameters(own), loaded.model
+    at = replace(asked, max_len=None) if method else asked  # an RL method's is in --seq-len
+    seq_len = seq_len_of(at, model, habits)
+    offload = offload_of(asked, habits, own.name)
     job = Job(
         method=method_of(asked, model, kind, habits),
         optimizer=optimizer_of(asked, habits, "fused_optimizer" in taken),
-        layout=layout_of(asked, wanted, model, software, seq_len, family),
+        layout=layout_of(asked, model, own, seq_len, offload, family),
         loss=asked.loss or habits.loss,
-        offload=frozenset(offload_of(wanted, habits, software.name)),
-        attention=asked.attention or _attention_of(software, taken),
+        offload=frozenset(offload),
+        attention=asked.attention or _attention_of(own, taken),
         compiled=asked.compiled or habits.compiled,
         eval_batch=asked.eval_batch or 0,
     )
     bench = Bench(
         model=model,
         facts=model_facts(model),
-        site=site_of(loaded.cluster, software),
+        site=site_of(loaded.cluster, own),
         usable_bytes=usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes),
         gpus_per_node=loaded.cluster.gpus_per_node,
         mean_tokens=asked.mean_len,
@@ -243,13 +233,13 @@ def make_case(
         grouped=asked.group_by_length,
         legal=partial(is_legal, model, family),
     )
-    unsaid = _unsaid(asked, wanted)
+    unsaid = _unsaid(asked)
     return Case(
         loaded,
-        software,
+        own,
         bench,
         job,
-        assumed=_assumed(asked, wanted, job, software, family.name),
+        assumed=_assumed(asked, job, own, family.name, default="" if software else chosen),
         habits={name: habit for name, habit in taken.items() if name in unsaid},
         unsaid=unsaid,
         named=bool(asked.software),
@@ -257,9 +247,9 @@ def make_case(
 
 
 def _assumed(
-    asked: Tuning, wanted: Wanted, job: Job, software: SoftwareSpec, named: str
+    asked: Memory, job: Job, software: SoftwareSpec, named: str, default: str
 ) -> tuple[str, ...]:
-    """Say what the question leaves open and the answer takes."""
+    """Say what the question leaves open and the answer takes; `default`: family nobody chose."""
     found = []
     if job.method.adapts and not (asked.rank and asked.targets):
         found.append(f"rank {job.method.rank} on {', '.join(job.method.targets)}")
@@ -267,18 +257,17 @@ def _assumed(
         found.append("loss fused: no logits are held (--loss eager: they are)")
     if asked.optimizer is None:
         found.append(f"optimizer {job.optimizer.name} (--optimizer)")
-    if asked.max_len is None and wanted.seq_len is None:
+    if asked.max_len is None and asked.seq_len is None:
         found.append(f"sequences of {job.layout.seq_len:,} tokens (--seq-len)")
     if asked.mean_len is None:
         padding = "attention over whole rows" if asked.packing else "rows full, without padding"
         found.append(f"{padding} (--mean-len changes it)")
-    if wanted.software is None:
-        kind = default_software(asked.method or "lora", wanted.n_gpus)
-        found.append(f"software {kind} (--software)")
+    if default:
+        found.append(f"software {default} (--software)")
     figures = family_for(software, job)
     p = finetune_parameters(figures)
     all_bf16 = p.full_master_bytes == 0.0 and p.full_weights_bytes < FP32_BYTES
-    if wanted.software is None and job.method.kind == "full" and all_bf16:
+    if default and job.method.kind == "full" and all_bf16:
         found.append("weights and their states bf16 (--software trl trains them in fp32)")
     if figures is not software:
         found.append(f"figures of {figures.name}, which {software.name} shards with")
@@ -287,16 +276,16 @@ def _assumed(
     return tuple(found)
 
 
-def _unsaid(asked: Tuning, wanted: Wanted) -> frozenset[str]:
+def _unsaid(asked: Memory) -> frozenset[str]:
     """Name the settings that the question leaves open, as habits do."""
     told = {
-        "seq_len": asked.max_len or wanted.seq_len or getattr(asked, "max_response", None),
-        "recompute": wanted.recompute or wanted.recompute_layers,
-        "micro_batch": wanted.micro_batch,
+        "seq_len": asked.max_len or asked.seq_len or asked.max_response,
+        "recompute": asked.recompute or asked.recompute_layers,
+        "micro_batch": asked.micro_batch,
         "loss": asked.loss,
         "optimizer": asked.optimizer,
-        "zero_stage": wanted.zero,
-        "offload": wanted.offload,
+        "zero_stage": asked.zero,
+        "offload": asked.offload,
         "rank": asked.rank,
         "targets": asked.targets,
         "weights": asked.base,

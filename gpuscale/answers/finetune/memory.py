@@ -13,7 +13,7 @@ from gpuscale.answers.finetune.case import job_of, make_case, site_of
 from gpuscale.answers.finetune.explain import memory_terms
 from gpuscale.answers.finetune.summary import memory_summary
 from gpuscale.answers.finetune.verdict import verdict_of
-from gpuscale.answers.finetune.wanted import Wanted, wanted_of
+from gpuscale.answers.finetune.wanted import settled
 from gpuscale.answers.finetune.words import (
     PARTS,
     habit_text,
@@ -101,11 +101,7 @@ def tuning_memory(asked: Memory) -> Document:
     if asked.method in RL:
         from gpuscale.answers.finetune.rl import rl_document
 
-        family = asked.software or None
-        wanted = _wanted(asked, family)
-        return rl_document(
-            asked, "memory", asked.where, wanted, catalogue=asked.catalogue, price=None
-        )
+        return rl_document(asked, "memory", settled(asked))
     families = [s.strip() for s in (asked.software or "").split(",") if s.strip()]
     cases = [case_of(asked, family) for family in families or (None,)]
     case = cases[0]
@@ -122,7 +118,7 @@ def tuning_memory(asked: Memory) -> Document:
 
 def case_of(asked: Memory, family: str | None) -> Case:
     """Read a question about one software family, sharded where only that fits."""
-    case = make_case(asked, asked.where, _wanted(asked, family), asked.catalogue)
+    case = make_case(settled(replace(asked, software=family)))
     return case if asked.zero is not None or asked.max else _sharded_if_it_must(case)
 
 
@@ -138,16 +134,6 @@ def _sharded_if_it_must(case: Case) -> Case:
         return case
     told = f"ZeRO 3, as stage {layout.zero_stage} does not fit (--zero)"
     return replace(case, job=job, assumed=(*case.assumed, told))
-
-
-def _wanted(asked: Memory, family: str | None) -> Wanted:
-    return wanted_of(
-        asked,
-        asked.gpus or (asked.dp or 1) * asked.tp * asked.pp * asked.cp,
-        global_batch=asked.global_batch,
-        seq_len=asked.seq_len,
-        software=family,
-    )
 
 
 def _at_most(case: Case, what: str) -> Job:

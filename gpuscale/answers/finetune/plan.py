@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.answers import options
 from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, task_of
@@ -24,7 +25,7 @@ from gpuscale.answers.finetune.plan_blocks import (
 from gpuscale.answers.finetune.summary import passed_over_points, plan_summary
 from gpuscale.answers.finetune.tried import best_on, bolder
 from gpuscale.answers.finetune.verdict import verdict_of
-from gpuscale.answers.finetune.wanted import Wanted, one, wanted_of
+from gpuscale.answers.finetune.wanted import one, settled
 from gpuscale.answers.finetune.words import (
     head_text,
     part_rows,
@@ -32,6 +33,7 @@ from gpuscale.answers.finetune.words import (
     trained_words,
     verdict_text,
 )
+from gpuscale.answers.memory import Memory
 from gpuscale.answers.money import bill_of, rate_of
 from gpuscale.answers.saved import launched
 from gpuscale.core.finetune.bench import host_bytes_per_node
@@ -98,7 +100,7 @@ def _tokens(asked: Plan) -> tuple[float, str]:
         if asked.accumulation is not None:
             if len(asked.gpus or COUNTS) > 1:
                 raise GpuscaleError("--steps and --accumulation need one number of --gpus")
-            batch = _wanted(asked, (asked.gpus or COUNTS)[0]).global_batch or batch
+            batch = _question(asked, "", (asked.gpus or COUNTS)[0]).global_batch or batch
         each = batch * (mean or DEFAULT_SEQ_LEN)
         return asked.steps * each, f"{asked.steps:,} steps of {each:,.0f} tokens"
     if asked.examples is None:
@@ -132,35 +134,47 @@ def _rl_plan(asked: Plan) -> Document:
     places = _places(asked) if asked.cluster or asked.gpu is not None else ("dgx-h100",)
     if len(places) > 1 or (asked.gpus and len(asked.gpus) > 1):
         raise GpuscaleError("one GPU and one number of them is wanted with an RL method")
-    wanted = _wanted(asked, asked.gpus[0] if asked.gpus else 8)
-    wanted = replace(wanted, software=asked.software)
+    question = _question(asked, places[0], asked.gpus[0] if asked.gpus else 8)
     price = (asked.price or {}).get("") or next(iter((asked.price or {}).values()), None)
-    return rl_document(
-        asked, "plan", places[0], wanted, catalogue=asked.catalogue or "vendor", price=price
-    )
+    return rl_document(asked, "plan", question, price)
 
 
 def case_of(asked: Plan, where: str, n_gpus: int) -> Case:
     """Case of a question on a number of GPUs of one kind."""
-    wanted = _wanted(asked, n_gpus)
-    return make_case(asked, where, wanted, asked.catalogue or "vendor")
+    default = default_software(asked.method or "lora", n_gpus)
+    return make_case(_question(asked, where, n_gpus), software=asked.software or default)
 
 
-def _wanted(asked: Plan, n_gpus: int) -> Wanted:
+@dataclass
+class Sized(options.Wired, Memory):
+    """A plan's question on one number of GPUs of one kind, as `memory` asks it."""
+
+
+DEGREES = "tp pp vpp cp ep etp dp zero micro_batch recompute_layers".split()
+"""Options that a plan without a method searches over, and one with a method takes one of."""
+
+
+def _question(asked: Plan, where: str, n_gpus: int) -> Memory:
     if asked.seq_len and len(asked.seq_len) > 1:
         raise GpuscaleError("--seq-len: one length is wanted with --method")
     batch = asked.global_batch[0] if asked.global_batch else None
+    for name in DEGREES:
+        one(asked, name, 1)
     split = one(asked, "tp", 1) * one(asked, "pp", 1) * one(asked, "cp", 1)
     dp = max(1, n_gpus // split)
-    if batch is None and asked.micro_batch is None and asked.method not in RL:
+    said = asked.micro_batch is not None or asked.accumulation is not None
+    if batch is None and not said and asked.method not in RL:
         batch = -(-DEFAULT_BATCH // dp) * dp
-    return wanted_of(
+    made = made_of(
+        Sized,
         asked,
-        n_gpus,
+        cluster=where or None,
+        gpu=None,
+        gpus=n_gpus,
         global_batch=batch,
         seq_len=asked.seq_len[0] if asked.seq_len else None,
-        software=asked.software or default_software(asked.method or "lora", n_gpus),
     )
+    return settled(made)
 
 
 def _prices(asked: Plan, cases: list[Case]) -> dict[str, tuple[float | None, str]]:

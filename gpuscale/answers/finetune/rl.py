@@ -24,7 +24,7 @@ from gpuscale.answers.finetune.rl_blocks import (
 )
 from gpuscale.answers.finetune.summary import rl_summary
 from gpuscale.answers.finetune.verdict import verdict_of
-from gpuscale.answers.finetune.wanted import Wanted
+from gpuscale.answers.finetune.wanted import offloads_of
 from gpuscale.answers.finetune.words import short_of_host, time_text, verdict_text
 from gpuscale.answers.memory.common import weight_format
 from gpuscale.answers.money import bill_of
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.bench import Bench
     from gpuscale.core.finetune.job import Job
     from gpuscale.core.rl.estimate import Engine, RlEstimate, RlJob, RlMemory
@@ -59,24 +60,19 @@ MOST_GPUS = 1024
 class Asking:
     """A question about RL, and how a job of it is made on some GPUs."""
 
-    asked: Any
-    where: str
-    catalogue: str
-    wanted: Wanted
+    typed: Any  # as people ask it: the length of the run, its money
+    asked: Memory
+    software: str
     trained: str  # full, lora or qlora
     costs: RlCosts
     engines: dict[tuple[Any, ...], Engine] = field(default_factory=dict)  # made once
 
     def case(self, n_gpus: int, rl: RlJob) -> Case:
         """Training side on `n_gpus` GPUs, degrees found where the software shards too little."""
-        wanted = replace(
-            self.wanted,
-            n_gpus=n_gpus,
-            global_batch=None,
-            seq_len=round(rl.prompt_tokens + rl.max_response_tokens),
-        )
-        case = self._made(wanted)
-        pinned = wanted.tp * wanted.pp * wanted.cp * wanted.ep > 1 or wanted.zero is not None
+        longest = round(rl.prompt_tokens + rl.max_response_tokens)
+        asked = replace(self.asked, gpus=n_gpus, global_batch=None, seq_len=longest)
+        case = self._made(asked)
+        pinned = asked.tp * asked.pp * asked.cp * asked.ep > 1 or asked.zero is not None
         experts = case.loaded.model.has_experts
         sharded = case.job.layout.zero_stage == 3
         if pinned or (sharded and not experts) or self.trained != "full":
@@ -86,7 +82,7 @@ class Asking:
         fastest, least = case, (True, math.inf)
         for tp, pp, ep in [(1, 1, 1), *degrees(n_gpus, case)]:
             try:
-                tried = self._made(replace(wanted, tp=tp, pp=pp, ep=ep))
+                tried = self._made(replace(asked, tp=tp, pp=pp, ep=ep))
             except GpuscaleError:  # the framework or the model has no such layout
                 continue
             if pp > 1 and tried.job.layout.zero_stage == 3:
@@ -103,12 +99,12 @@ class Asking:
                 least = not found.fits, found.step.step_s
         return fastest
 
-    def _made(self, wanted: Wanted) -> Case:
-        wanted = by_trainer(wanted)
-        if wanted.tp > 1 and wanted.seq_len:  # rows are padded to what the ranks split
-            each = wanted.tp * wanted.cp
-            wanted = replace(wanted, seq_len=-(-wanted.seq_len // each) * each)
-        case = make_case(self.asked, self.where, wanted, self.catalogue, self.trained)
+    def _made(self, asked: Memory) -> Case:
+        asked, software = by_trainer(asked, self.software)
+        if asked.tp > 1 and asked.seq_len:  # rows are padded to what the ranks split
+            each = asked.tp * asked.cp
+            asked = replace(asked, seq_len=-(-asked.seq_len // each) * each)
+        case = make_case(asked, self.trained, software)
         kept = ("rank", "optimizer", "software", "figures")
         said = tuple(a for a in case.assumed if a.startswith(kept))
         return replace(case, assumed=said)
@@ -126,7 +122,7 @@ class Asking:
         """Whether a step fits, over what the question leaves open."""
         asked = self.asked
         lengths = (asked.max_response, asked.response, asked.max_len, asked.mean_len)
-        if not any(lengths) and self.wanted.seq_len is None:
+        if not any(lengths) and asked.seq_len is None:
             case = replace(case, unsaid=case.unsaid | {"seq_len"})
 
         def peak_bytes(job: Job, values: Mapping[str, str]) -> float:
@@ -151,7 +147,7 @@ class Asking:
         asked, own = self.asked, e.step.step_s
         told = asked.response or asked.mean_len or rl.method == "dpo"
         limited = asked.max_response or asked.max_len or self.costs.max_response
-        if told or not (limited or self.wanted.seq_len):
+        if told or not (limited or asked.seq_len):
             return own, own, ""
         means = [min(f * rl.response_tokens, rl.max_response_tokens) for f in OF_THE_MEAN]
         low, high = (
@@ -162,8 +158,10 @@ class Asking:
         return low, high, f"the length of the responses: {with_}; say --response"
 
     def _rollout_tps(self, case: Case, rl: RlJob) -> tuple[int, ...]:
-        if rl.engine == "hf" or self.asked.rollout_tp:  # the training model has its own split
-            return (case.job.layout.tp if rl.engine == "hf" else self.asked.rollout_tp,)
+        if rl.engine == "hf":  # the training model has its own split
+            return (case.job.layout.tp,)
+        if self.asked.rollout_tp:
+            return (self.asked.rollout_tp,)
         most = rl.rollout_gpus or case.job.layout.n_gpus
         heads = [m.n_heads for m in case.loaded.model.mixers.values() if hasattr(m, "n_heads")]
         legal = [tp for tp in REPLICAS if tp <= most and all(n % tp == 0 for n in heads)]
@@ -196,41 +194,36 @@ REPLICAS = (1, 2, 4, 8, 16, 32)
 """GPUs that a replica of the engine may have; more than a node's where fewer do not hold it."""
 
 
-def _asking(asked: Any, where: str, wanted: Wanted, catalogue: str) -> Asking:
+def _asking(typed: Any, asked: Memory) -> Asking:
     adapters = asked.rank is not None or bool(asked.targets) or asked.base is not None
     trained = ("qlora" if asked.base in ("nf4", "nf4-nodq") else "lora") if adapters else "full"
-    named = wanted.software
-    software = load_software(named) if named else None
-    habits = (
-        framework_habits(named, job_facts(trained, asked.method, wanted.n_gpus)) if named else {}
-    )
-    if not named:
-        wanted = replace(wanted, software="hf-deepspeed" if wanted.n_gpus > 1 else "hf-peft")
-    costs = with_rl_habits(rl_costs(software), habits)
-    if "offload_when" in habits and wanted.offload:  # states leave between the phases
+    named, n_gpus = asked.software, asked.gpus or 1
+    facts = job_facts(trained, asked.method, n_gpus)
+    habits = framework_habits(named, facts) if named else {}
+    costs = with_rl_habits(rl_costs(load_software(named) if named else None), habits)
+    if "offload_when" in habits and offloads_of(asked.offload):  # states leave between the phases
         costs = replace(costs, states_leave=True)
-        split = wanted.tp * wanted.pp * wanted.ep > 1  # by Megatron, whose optimizer steps there
-        wanted = replace(wanted, offload=("optimizer",) if split else ())
-    return Asking(asked, where, catalogue, wanted, trained, costs)
+        split = asked.tp * asked.pp * asked.ep > 1  # by Megatron, whose optimizer steps there
+        asked = replace(asked, offload="optimizer" if split else "none")
+    software = named or ("hf-deepspeed" if n_gpus > 1 else "hf-peft")
+    return Asking(typed, asked, software, trained, costs)
 
 
-def rl_document(
-    asked: Any, command: str, where: str, wanted: Wanted, *, catalogue: str, price: float | None
-) -> Document:
-    """Answer a question about RL post-training."""
-    asking = _asking(asked, where, wanted, catalogue)
-    rl = rl_job(asked, asking.costs, global_batch=wanted.global_batch, seq_len=wanted.seq_len)
+def rl_document(typed: Any, command: str, asked: Memory, price: float | None = None) -> Document:
+    """Answer a question about RL post-training; `typed`: as people asked it."""
+    asking, n_gpus = _asking(typed, asked), asked.gpus or 1
+    rl = rl_job(asked, asking.costs)
     beside = rl.rollout_gpus + rl.critic_gpus
-    if beside >= wanted.n_gpus and beside:
+    if beside >= n_gpus and beside:
         raise GpuscaleError(
-            f"--rollout-gpus and --critic-gpus: {beside} leaves none of --gpus {wanted.n_gpus}"
+            f"--rollout-gpus and --critic-gpus: {beside} leaves none of --gpus {n_gpus}"
         )
-    fewest = _fewest(asking, rl) if getattr(asked, "min_gpus", False) else None
+    fewest = _fewest(asking, rl) if asked.min_gpus else None
     splits = _splits(asking, rl) if rl.engine in ("split", "async") else ()
     if splits and not rl.rollout_gpus:
         best = min(splits, key=lambda s: (not s.fits, s.step_s))
         rl = replace(rl, rollout_gpus=best.rollout_gpus)
-    case = asking.case(wanted.n_gpus - rl.rollout_gpus - rl.critic_gpus, rl)
+    case = asking.case(n_gpus - rl.rollout_gpus - rl.critic_gpus, rl)
     found = asking.estimate(case, rl)
     if fewest is None and not found.fits:
         fewest = _fewest(asking, rl)
@@ -240,9 +233,9 @@ def rl_document(
 def _splits(asking: Asking, rl: RlJob) -> tuple[Split, ...]:
     """Find splits of the GPUs, the given one among them."""
     found = []
-    all_gpus = asking.wanted.n_gpus - rl.critic_gpus
+    all_gpus = (asking.asked.gpus or 1) - rl.critic_gpus
     tried = {all_gpus * k // 8 for k in (1, 2, 3, 4, 5, 6, 7)} | {rl.rollout_gpus}
-    block = asking.wanted.tp * asking.wanted.pp * asking.wanted.cp
+    block = asking.asked.tp * asking.asked.pp * asking.asked.cp
     for n in sorted(tried):
         rest = all_gpus - n
         if n < 1 or rest < 1 or rest % block:
@@ -260,7 +253,7 @@ def _splits(asking: Asking, rl: RlJob) -> tuple[Split, ...]:
 
 def _fewest(asking: Asking, rl: RlJob) -> int | None:
     """Fewest GPUs that hold a step as asked, rollout and critic apart in the same shares."""
-    block = asking.wanted.tp * asking.wanted.pp * asking.wanted.cp
+    block = asking.asked.tp * asking.asked.pp * asking.asked.cp
     beside = rl.rollout_gpus + rl.critic_gpus
     n = block
     while n <= MOST_GPUS:
@@ -282,13 +275,13 @@ def _document(
     fewest: int | None,
     price: float | None,
 ) -> Document:
-    steps = steps_of(asking.asked, rl)
+    steps = steps_of(asking.typed, rl)
     run_s = steps * e.step.step_s if steps else None
     time_s = run_s or e.step.step_s
     tokens, cluster = e.tokens * time_s / e.step.step_s, case.loaded.cluster
     bill = None
     if command == "plan":
-        bill = bill_of(asking.asked, cluster, time_s, e.n_gpus, given=price, tokens=tokens)
+        bill = bill_of(asking.typed, cluster, time_s, e.n_gpus, given=price, tokens=tokens)
     short = short_of_host(e.memory.host_bytes_per_node, asking.asked.host_memory)
     verdict = asking.verdict(case, rl)
     width = asking.costs.interval_factor_80
@@ -353,7 +346,7 @@ def _job(asking: Asking, case: Case, rl: RlJob, e: RlEstimate) -> dict[str, Any]
         f"expected: {e.step.step_s:.3g} s a step of {rl.samples:,} samples, "
         f"{e.memory.total_bytes / 1e9:.1f} GB on the fullest GPU",
     )
-    return job_of(case, case.job, rl_fields(asking.asked.method, rl, e), said)
+    return job_of(case, case.job, rl_fields(str(asking.asked.method), rl, e), said)
 
 
 def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> str:

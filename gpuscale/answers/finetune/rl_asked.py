@@ -16,7 +16,7 @@ from gpuscale.io.software import load_software
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
-    from gpuscale.answers.finetune.wanted import Wanted
+    from gpuscale.answers.memory import Memory
     from gpuscale.core.rl.step import RlCosts
 
 GROUPS = {"grpo": 8, "rloo": 4, "ppo": 1, "dpo": 1}
@@ -50,17 +50,15 @@ def method_of(name: str, no_kl: bool) -> tuple[str, bool]:
     return method, kl and not no_kl
 
 
-def lengths_of(
-    asked: Any, method: str, seq_len: int | None, spread: float, habit: float = 0.0
-) -> Lengths:
+def lengths_of(asked: Memory, method: str, spread: float, habit: float = 0.0) -> Lengths:
     """Read the tokens of prompt and response; `--seq-len` and `--mean-len` are of both together.
 
     `spread`: longest response over the mean, where one of them is not given. `habit`: the
     framework's longest.
     """
-    if asked.max_len is not None and seq_len is not None:
+    if asked.max_len is not None and asked.seq_len is not None:
         raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
-    whole = asked.max_len or seq_len
+    whole = asked.max_len or asked.seq_len
     usual = DEFAULT_TOKENS if method == "dpo" else ROLLOUT_PROMPT
     prompt = asked.prompt or (min(usual, whole / 4.0) if whole else usual)
     if whole is not None and prompt >= whole:
@@ -89,12 +87,10 @@ def lengths_of(
     return Lengths(prompt, mean, longest)
 
 
-def samples_of(
-    asked: Any, method: str, global_batch: int | None, costs: RlCosts
-) -> tuple[int, int, int]:
+def samples_of(asked: Memory, method: str, costs: RlCosts) -> tuple[int, int, int]:
     """(Prompts of a step, responses to each, optimizer steps on them)."""
     group = asked.group or costs.group or GROUPS[method]
-    prompts = asked.prompts
+    prompts, global_batch = asked.prompts, asked.global_batch
     if prompts is None:
         prompts = costs.prompts or DEFAULT_PROMPTS
         prompts = max(1, math.ceil(global_batch / group)) if global_batch else prompts
@@ -109,7 +105,7 @@ def samples_of(
     return prompts, group, math.ceil(prompts * group / global_batch)
 
 
-def engine_of(asked: Any, method: str, costs: RlCosts) -> str:
+def engine_of(asked: Memory, method: str, costs: RlCosts) -> str:
     """Where rollouts run: as asked, else the framework's habit."""
     engine = ENGINES.get(asked.engine or "", asked.engine)
     engine = engine or ("split" if asked.rollout_gpus else costs.engine)
@@ -118,11 +114,11 @@ def engine_of(asked: Any, method: str, costs: RlCosts) -> str:
     return engine
 
 
-def rl_job(asked: Any, costs: RlCosts, *, global_batch: int | None, seq_len: int | None) -> RlJob:
+def rl_job(asked: Memory, costs: RlCosts) -> RlJob:
     """Read what a step does."""
     method, kl = method_of(str(asked.method), asked.no_kl)
-    lengths = lengths_of(asked, method, seq_len, costs.longest_over_mean, costs.max_response)
-    prompts, group, updates = samples_of(asked, method, global_batch, costs)
+    lengths = lengths_of(asked, method, costs.longest_over_mean, costs.max_response)
+    prompts, group, updates = samples_of(asked, method, costs)
     engine = "colocated" if method == "dpo" else engine_of(asked, method, costs)
     if asked.lag is not None and engine != "async":
         raise GpuscaleError(f"--lag is for --engine async, not {engine}")
@@ -163,14 +159,13 @@ def steps_of(asked: Any, rl: RlJob) -> int | None:
     return steps
 
 
-def by_trainer(wanted: Wanted) -> Wanted:
-    """Ask the software that trains where the model is split, if another does."""
-    software = load_software(wanted.software) if wanted.software else None
-    if software is None or not software.rl.trainer or wanted.tp * wanted.pp * wanted.ep == 1:
-        return wanted
-    habit = software.finetune.recompute if software.finetune else None
-    kept = wanted.recompute or habit
-    return replace(wanted, software=software.rl.trainer, recompute=kept)
+def by_trainer(asked: Memory, software: str) -> tuple[Memory, str]:
+    """Question, and the software that trains: another where the model is split, if it has one."""
+    own = load_software(software)
+    if not own.rl.trainer or asked.tp * asked.pp * asked.ep == 1:
+        return asked, software
+    habit = own.finetune.recompute if own.finetune else None
+    return replace(asked, recompute=asked.recompute or habit), own.rl.trainer
 
 
 def degrees(n_gpus: int, case: Case) -> Iterator[tuple[int, int, int]]:

@@ -3,59 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.legal import is_legal, refuse_illegal
-from gpuscale.core.context import CONTEXT_KINDS, DEFAULT_CONTEXT
+from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.finetune.method import GPTQ
-from gpuscale.core.layout import ORDERS, PRECISIONS, RECOMPUTE, Layout
-from gpuscale.core.records import made_of
-from gpuscale.core.schedules import SCHEDULES
+from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
-    from gpuscale.answers.finetune.asked import Tuning
+    from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
-DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp")
-"""Degrees beside data parallelism, 1 where they are not said."""
-
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Layout options of either command, as far as fine-tuning takes them."""
-
-    n_gpus: int = 1
-    tp: int = 1
-    pp: int = 1
-    vpp: int = 1
-    cp: int = 1
-    cp_kind: str | None = None
-    ep: int = 1
-    etp: int = 1
-    zero: int | None = None
-    micro_batch: int | None = None  # None: the software's habit
-    global_batch: int | None = None
-    sequence_parallel: bool | None = None
-    recompute: str | None = None
-    recompute_layers: int | None = None
-    schedule: str = "1f1b"
-    order: str = "tp-cp-dp-pp"
-    precision: str | None = None
-    offload: tuple[str, ...] | None = None  # None: the software's habit
-    seq_len: int | None = None
-    software: str | None = None
-
-    @property
-    def moved(self) -> tuple[str, ...]:
-        """Parts that were asked to the host."""
-        return self.offload or ()
 
 
 def one(asked: Any, name: str, default: int) -> int:
@@ -80,13 +44,13 @@ NEEDS = {
 """Options that do nothing unless one of these degrees is above 1."""
 
 
-def _refuse_idle(asked: Any) -> None:
+def _refuse_idle(asked: Memory) -> None:
     """Refuse options that would do nothing at the degrees asked for."""
     fields = fields_of(type(asked))
     for name, degrees in NEEDS.items():
         if getattr(asked, name) == fields[name][0].default:
             continue
-        if all(one(asked, d, 1) == 1 for d in degrees):
+        if all(getattr(asked, d) == 1 for d in degrees):
             needed = " or ".join(f"--{d}" for d in degrees)
             raise GpuscaleError(f"--{name.replace('_', '-')} needs {needed} above 1")
 
@@ -113,46 +77,24 @@ def with_accumulation(asked: Any, n_gpus: int | None) -> Any:
     return replace(asked, accumulation=None, global_batch=sizes, **degrees)
 
 
-def wanted_of(
-    asked: Any, n_gpus: int, *, global_batch: int | None, seq_len: int | None, software: str | None
-) -> Wanted:
-    """Read the layout options of either command."""
+def settled(asked: Memory) -> Memory:
+    """Question with the GPUs and the sequences of a step said.
 
-    def word(name: str, known: Sequence[str]) -> str | None:
-        value = getattr(asked, name)
-        if value is not None and value not in known:
-            raise unknown_name(name.replace("_", "-"), str(value), known, ", ".join(known))
-        return None if value is None else str(value)
-
-    split = one(asked, "tp", 1) * one(asked, "pp", 1) * one(asked, "cp", 1)
-    dp = one(asked, "dp", 0)
-    if dp and dp * split != n_gpus:
-        raise GpuscaleError(f"--dp {dp} with tp*pp*cp = {split} means {dp * split} GPUs")
+    Raises GpuscaleError for options that contradict one another or would do nothing.
+    """
+    split = asked.tp * asked.pp * asked.cp
+    n_gpus = asked.gpus or (asked.dp or 1) * split
+    if asked.dp and asked.dp * split != n_gpus:
+        raise GpuscaleError(
+            f"--dp {asked.dp} with tp*pp*cp = {split} means {asked.dp * split} GPUs"
+        )
     _refuse_idle(asked)
+    batch = asked.global_batch
     if asked.accumulation is not None:
-        global_batch = accumulated(asked, n_gpus // split)
-    recompute = word("recompute", RECOMPUTE)
-    if recompute == "per-op":
+        batch = accumulated(asked, n_gpus // split)
+    if asked.recompute == "per-op":
         raise GpuscaleError("--recompute per-op has no meaning with --method", "full or none")
-    together = word("sequence_parallel", ("on", "off"))
-    return made_of(
-        Wanted,
-        asked,
-        n_gpus=n_gpus,
-        **{name: one(asked, name, 1) for name in DEGREES},
-        cp_kind=word("cp_kind", tuple(CONTEXT_KINDS)),
-        zero=None if asked.zero is None else one(asked, "zero", 0),
-        micro_batch=one(asked, "micro_batch", 0) or None,
-        global_batch=global_batch,
-        sequence_parallel=None if together is None else together == "on",
-        recompute=recompute,
-        schedule=word("schedule", tuple(SCHEDULES)) or "1f1b",
-        order=word("order", ORDERS) or ORDERS[0],
-        precision=word("precision", PRECISIONS),
-        offload=None if asked.offload is None else offloads_of(asked.offload),
-        seq_len=seq_len,
-        software=software,
-    )
+    return replace(asked, gpus=n_gpus, global_batch=batch, accumulation=None)
 
 
 def offloads_of(value: Any) -> tuple[str, ...]:
@@ -172,30 +114,37 @@ def offloads_of(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
-def offload_of(wanted: Wanted, habits: FinetuneParameters, software: str) -> tuple[str, ...]:
+OFFLOADED_ALL = ("parameters", "gradients", "optimizer")
+"""What torch's FSDP moves with its parameters: the optimizer steps on the host
+(torch/distributed/fsdp/api.py, CPUOffload)."""
+
+
+def offload_of(asked: Memory, habits: FinetuneParameters, software: str) -> tuple[str, ...]:
     """Read what goes to the host: as asked, else what the software's own checkpointing moves.
 
     Raises GpuscaleError for what the software keeps on the GPU.
     """
-    if never := [part for part in wanted.moved if part not in habits.offloads]:
+    if asked.offload is None:
+        own = habits.offload_inputs and asked.recompute is None
+        return ("activations",) if own else ()
+    moved = offloads_of(asked.offload)
+    if habits.offload_all and "parameters" in moved:
+        moved = tuple(dict.fromkeys((*moved, *OFFLOADED_ALL)))
+    if never := [part for part in moved if part not in habits.offloads]:
         raise GpuscaleError(
             f"--offload {', '.join(never)}: {software} keeps them on the GPU",
             f"it moves {', '.join(habits.offloads)}; --software hf-deepspeed moves all of them",
         )
-    if wanted.offload is not None:
-        return wanted.offload
-    own = habits.offload_inputs and wanted.recompute is None
-    return ("activations",) if own else ()
+    return moved
 
 
-def _recompute_of(wanted: Wanted, habits: FinetuneParameters, software: SoftwareSpec) -> str:
+def _recompute_of(asked: Memory, habits: FinetuneParameters, software: SoftwareSpec) -> str:
     """Read what is recomputed: some layers only where the framework can."""
     from gpuscale.io.software import capabilities_of
 
-    kind = wanted.recompute or ("full" if wanted.recompute_layers else habits.recompute)
-    if wanted.recompute_layers and (
-        kind != "full" or not capabilities_of(software).recompute_layers
-    ):
+    kind = asked.recompute or ("full" if asked.recompute_layers else habits.recompute)
+    some = kind == "full" and capabilities_of(software).recompute_layers
+    if asked.recompute_layers and not some:
         raise GpuscaleError(
             f"--recompute-layers: {software.name} recomputes all layers or none",
             "--software megatron-swift with --recompute full recomputes some",
@@ -203,51 +152,55 @@ def _recompute_of(wanted: Wanted, habits: FinetuneParameters, software: Software
     return kind
 
 
-def _usual_micro(wanted: Wanted, dp: int, habit: int) -> int:
+def _usual_micro(asked: Memory, dp: int, habit: int) -> int:
     """Micro-batch of the framework, no larger than the batch that was asked for."""
-    each = max(1, (wanted.global_batch or habit * dp) // dp)
+    each = max(1, (asked.global_batch or habit * dp) // dp)
     return next(n for n in range(min(habit, each), 0, -1) if each % n == 0)
 
+
+AS_ASKED = "tp pp vpp cp ep etp recompute_layers schedule order precision".split()
+"""Options that a layout has as they are."""
 
 CP_KIND = "ulysses"
 """Context parallelism of fine-tuning frameworks, where they have several kinds."""
 
 
 def layout_of(
-    asked: Tuning,
-    wanted: Wanted,
+    asked: Memory,
     model: ModelSpec,
     software: SoftwareSpec,
     seq_len: int,
+    offload: Sequence[str],
     judge: SoftwareSpec,
 ) -> Layout:
     """Layout of a job, blanks by the software's habits.
 
-    `judge`: the framework that was named, whose rules hold with a method and without one. Raises
-    GpuscaleError for a layout that it cannot run.
+    `offload`: what goes to the host. `judge`: the framework that was named, whose rules hold with a
+    method and without one. Raises GpuscaleError for a layout that it cannot run.
     """
     from gpuscale.io.finetune import finetune_parameters
     from gpuscale.io.software import capabilities_of
 
-    habits = finetune_parameters(software)
-    split = wanted.tp * wanted.pp * wanted.cp
-    if wanted.n_gpus % split:
-        raise GpuscaleError(f"--gpus {wanted.n_gpus} is no multiple of tp*pp*cp = {split}")
-    dp = wanted.n_gpus // split
-    micro = wanted.micro_batch or _usual_micro(wanted, dp, habits.micro_batch)
-    batch = wanted.global_batch or dp * micro * wanted.pp
+    habits, n_gpus = finetune_parameters(software), asked.gpus or 1
+    split = asked.tp * asked.pp * asked.cp
+    if n_gpus % split:
+        raise GpuscaleError(f"--gpus {n_gpus} is no multiple of tp*pp*cp = {split}")
+    dp = n_gpus // split
+    micro = asked.micro_batch or _usual_micro(asked, dp, habits.micro_batch)
+    batch = asked.global_batch or dp * micro * asked.pp
     if batch % (dp * micro):
         raise GpuscaleError(
             f"--global-batch {batch} is no multiple of {dp} ranks * micro-batch {micro}",
             f"{-(-batch // (dp * micro)) * dp * micro} would be",
         )
-    zero = wanted.zero
+    zero = asked.zero
     if zero is None:  # context parallelism of such frameworks comes with shards
-        zero = 3 if wanted.cp > 1 and habits.sharded else habits.zero_stage
+        zero = 3 if asked.cp > 1 and habits.sharded else habits.zero_stage
         zero = min(zero, 2) if asked.base in GPTQ else zero
-    together = wanted.sequence_parallel
-    together = software.sequence_parallel if together is None else together
-    offload = offload_of(wanted, habits, software.name)
+        zero = 3 if "parameters" in offload else zero
+    together = software.sequence_parallel
+    if asked.sequence_parallel is not None:
+        together = asked.sequence_parallel == "on"
     kinds = capabilities_of(judge).cp_kinds or (CP_KIND, DEFAULT_CONTEXT)
     kinds = tuple(sorted(kinds, key=lambda kind: kind != CP_KIND))
     layout = Layout(
@@ -255,19 +208,15 @@ def layout_of(
         global_batch_size=batch,
         micro_batch_size=micro,
         dp=dp,
-        **{name: getattr(wanted, name) for name in DEGREES},
-        zero_stage=3 if "parameters" in offload and wanted.zero is None else zero,
-        sequence_parallel=together and wanted.tp > 1,
-        recompute=_recompute_of(wanted, habits, software),
-        recompute_layers=wanted.recompute_layers,
-        schedule=wanted.schedule,
-        order=wanted.order,
-        precision=wanted.precision or "bf16",
-        cp_kind=wanted.cp_kind or kinds[0],
+        **{name: getattr(asked, name) for name in AS_ASKED},
+        zero_stage=zero,
+        sequence_parallel=together and asked.tp > 1,
+        recompute=_recompute_of(asked, habits, software),
+        cp_kind=asked.cp_kind or kinds[0],
         offload_optimizer="optimizer" in offload,
         offload_activations="activations" in offload,
     )
-    ways = [replace(layout, cp_kind=wanted.cp_kind or kind) for kind in kinds]
+    ways = [replace(layout, cp_kind=asked.cp_kind or kind) for kind in kinds]
     layout = next((way for way in ways if is_legal(model, judge, way)), layout)
     refuse_illegal(model, judge, layout)
     return layout
