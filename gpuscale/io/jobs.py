@@ -124,7 +124,9 @@ def job_problem(
     as in `make_problem`.
     """
     model, cluster, software = loaded.model, loaded.cluster, loaded.specs["software"]
-    settings = settled(wanted, software, model, cluster, precision=precision, degrees=degrees)
+    settings = settled(
+        wanted, software, model, cluster, precision=precision, degrees=degrees, n_gpus=facts.n_gpus
+    )
     return make_problem(
         model,
         cluster,

@@ -48,6 +48,10 @@ def _row(kind: str, name: str) -> dict[str, Any]:
     return found
 
 
+def _tuned_share(said: Iterable[str], n_gpus: int) -> float:
+    return tuned_probability(interval_table()["posterior"], said, n_gpus)
+
+
 def maturity_of(
     software: SoftwareSpec,
     has_experts: bool,
@@ -61,7 +65,7 @@ def maturity_of(
     as likely as what is `said` of the job (``evidence``) and its size make the one and the other.
     """
     if name is None and software.maturity != "tuned":
-        share = tuned_probability(interval_table()["posterior"], said, n_gpus)
+        share = _tuned_share(said, n_gpus)
         tuned, usual = (_way(software, has_experts, k) for k in ("tuned", software.maturity))
         return _maturity("unsaid", mixed(tuned, usual, share), share)
     way = _way(software, has_experts, name or software.maturity)
@@ -112,14 +116,19 @@ def settled(
     *,
     precision: str = "bf16",
     degrees: Degrees,
+    n_gpus: int = 1,
 ) -> JobSettings:
     """Fill in what jobs of a maturity set for experts, where nobody said it.
+
+    A job of so many GPUs that it is tuned more likely than not is run by a published recipe.
 
     The dispatcher is that of published recipes on the architecture and network, whether the layout
     is given or to be found; what a launch file leaves out, its reader says. What is refused by
     `degrees`, the layout as far as it is known, is left out.
     """
     name = settings.maturity or software.maturity
+    if settings.maturity is None and _tuned_share((), n_gpus) > 0.5:
+        name = "tuned"
     if not model.has_experts:
         return settings
     if settings.balance is None:
@@ -159,4 +168,12 @@ def settled_for(
 ) -> JobSettings:
     """Fill in what jobs of a maturity set for experts on a layout that is known."""
     degrees = Degrees.of(layout)
-    return settled(settings, software, model, cluster, precision=layout.precision, degrees=degrees)
+    return settled(
+        settings,
+        software,
+        model,
+        cluster,
+        precision=layout.precision,
+        degrees=degrees,
+        n_gpus=layout.n_gpus,
+    )
