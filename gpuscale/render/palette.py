@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
+
+import tomli
 
 from gpuscale.core.words import EVENT_KINDS, MEMORY_PARTS, STEP_PARTS
 
@@ -31,118 +34,25 @@ IDLE = Colour("#eef1f4", "#222932")
 MARK = Colour("#b3261e", "#ff8a80")
 GOOD = Colour("#116329", "#56d364")
 
-MEANINGS: Mapping[str, Colour] = {
-    "forward": Colour("#306fb8", "#72a3ed", "rail_response"),
-    "backward": Colour("#7c5fc2", "#b493f7", "detailed_memory_dump"),
-    "backward-weights": Colour("#2a9bc2", "#6dcbf3", "background_memory_dump"),
-    "attention": Colour("#208a80", "#63bdb2"),
-    "elementwise": Colour("#5c9e59", "#91ce8b"),
-    "experts": Colour("#8c891c", "#c2ba55"),
-    "recompute": Colour("#d08213", "#febc4c", "rail_idle"),
-    "optimizer": Colour("#8c3a8e", "#c472c3", "thread_state_uninterruptible"),
-    "tp": Colour("#ce4949", "#ff7e76", "rail_animation"),
-    "cp": Colour("#c76aa8", "#fa9cd8", "terrible"),
-    "ep": Colour("#9c3661", "#d87096", "bad"),
-    "pp": Colour("#d87a51", "#ffa378", "thread_state_iowait"),
-    "dp": Colour("#8f5a2b", "#c68d5b", "thread_state_unknown"),
-    "gather": Colour("#9e954e", "#cec57f", "olive"),
-    "host": Colour("#5a5d63", "#8e929a", "black"),
-    "straggler": Colour("#a68a80", "#d7bbb1", "generic_work"),
-    "other": Colour("#8d949c", "#bdc4cd", "grey"),
-    "weights": Colour("#204f7e", "#6384b5"),
-    "gradients": Colour("#be8a24", "#f9b661"),
-    "master": Colour("#6a9e85", "#99cdb3"),
-    "activations": Colour("#dc6e4e", "#ff997b"),
-    "logits": Colour("#0f6c75", "#5da3ab"),
-    "buffers": Colour("#98744f", "#cca785"),
-    "fragmentation": Colour("#939393", "#c6c6c6"),
-    "context": Colour("#6c7381", "#9aa1b0"),
-    "kv": Colour("#508b3c", "#84be6f"),
-    "rollout": Colour("#39996b", "#73cc9c"),
-    "scoring": Colour("#458191", "#7db4c3"),
-    "sync": Colour("#a860b0", "#db93e3"),
-    "reference": Colour("#657a24", "#7fa32f"),
-    "reward": Colour("#9f2a2a", "#ea4e63"),
-    "critic": Colour("#494b82", "#8280bd"),
-}
+_TABLES = tomli.loads((Path(__file__).parent / "assets" / "palette.toml").read_text("utf-8"))
+
+MEANINGS: Mapping[str, Colour] = {k: Colour(*colours) for k, colours in _TABLES["meaning"].items()}
 """Meaning -> its colour."""
 
-_OF_KEYS = {
-    "matmul_s": "forward",
-    "moe_s": "experts",
-    "offload_s": "activations",
-    "bubble_s": "other",
-    "untuned_s": "other",
-    "working_bytes": "buffers",
-    "weights": "backward-weights",
-    "bubble": "other",
-    "skipped": "other",
-    "send": "pp",
-    "receive": "pp",
-}
-"""Parts whose meaning is not their own name: of a step, of memory, kinds of event."""
+_KEYS: Mapping[str, str] = _TABLES["keys"]
 
 WORDS: Mapping[str, str] = {
-    **{
-        word: _OF_KEYS.get(key, key.removesuffix("_bytes").removesuffix("_s").split("_comm")[0])
-        for parts in (STEP_PARTS, MEMORY_PARTS, EVENT_KINDS)
-        for key, word in parts.items()
-    },
-    "weights": "weights",
-    "KV cache": "kv",
-    "base weights": "weights",
-    "policy, training": "weights",
-    "adapters, gradients": "master",
-    "layer at work": "forward",
-    "kept activations": "activations",
-    "logits and loss": "logits",
-    "gathered, unpacked": "gather",
-    "workspaces": "buffers",
-    "context": "context",
-    "context, NCCL, graphs": "context",
-    "context, NCCL, reserve": "context",
-    "matrix products, adapters": "forward",
-    "norms, activations, loss": "elementwise",
-    "routing of experts": "experts",
-    "launches": "host",
-    "tensor parallelism": "tp",
-    "context parallelism": "cp",
-    "expert parallelism": "ep",
-    "pipeline transfers": "pp",
-    "gathering and reducing": "dp",
-    "offload": "gather",
-    "other": "other",
-    "rollout": "rollout",
-    "log-probabilities": "scoring",
-    "reference": "reference",
-    "reward model": "reward",
-    "critic": "critic",
-    "engine in and out": "gather",
-    "update": "forward",
-    "weights to the engine": "sync",
-    "scheduling, data": "host",
-}
+    word: _KEYS.get(key, key.removesuffix("_bytes").removesuffix("_s").split("_comm")[0])
+    for parts in (STEP_PARTS, MEMORY_PARTS, EVENT_KINDS)
+    for key, word in parts.items()
+} | _TABLES["words"]
 """Words of answers -> what they mean."""
 
-SERIES = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#d55e00",
-    "#56b4e9",
-    "#f0e442",
-    "#8c8c8c",
-    "#332288",
-    "#882255",
-    "#44aa99",
-    "#999933",
-)
-"""Lines that differ by number alone (stages, GPUs, cases): Okabe and Ito's palette, then of Tol's
-muted one; told apart with any colour vision, and by their dashes and marks."""
+SERIES: tuple[str, ...] = tuple(_TABLES["series"]["light"])
+"""Colours of lines that differ by number alone."""
 
-SERIES_IN_DARK = {0: "#3d9bd6", 8: "#8577d9", 9: "#c7658f"}
-"""Of these, those that would be too dark on a dark page."""
+SERIES_IN_DARK = {int(n): colour for n, colour in _TABLES["series"]["dark"].items()}
+"""Of these, those that are others on a dark page."""
 
 DARK_TEXT_ON = (1, 2, 3, 5, 6, 7, 10, 11)
 """Lines' colours that carry dark text on a light page; all other colours carry white there, and

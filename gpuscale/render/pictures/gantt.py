@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuscale.render.palette import fill, text_on
 from gpuscale.render.pictures.chart import Gantt, Span
+from gpuscale.render.pictures.lines import x_axis
 from gpuscale.render.svg import WIDTH, heading, legend, line, rect, text, width_of, words
 
 MOST_LANES, LANES_SHOWN = 12, 8
@@ -43,13 +44,10 @@ def draw_gantt(chart: Gantt) -> tuple[float, list[str]]:
         parts.append(text(left - 8, y + tall / 2 + 5, name, anchor="end"))
         parts.append(rect(left, y, right - left, tall, "gs-idle", f"{name}: idle"))
         parts += _lane(chart, name, spans, (left, y, tall, per))
-    after = 0.0
-    for tick in chart.axis.ticks(chart.start, chart.total):
-        at, shown = left + per * (tick - chart.start), chart.axis.text(tick, 3)
-        parts.append(line(at, bottom, at, bottom + 5, "gs-a"))
-        if at - width_of(shown) / 2 > after:
-            parts.append(text(at, bottom + 20, shown, "gs-s", "middle"))
-            after = at + width_of(shown) / 2 + 6
+    ticks, marks = chart.axis.ticks(chart.start, chart.total), (bottom, bottom + 5, "gs-a")
+    parts += x_axis(
+        chart.axis, ticks, lambda value: left + per * (value - chart.start), marks, bottom + 20
+    )
     parts.append(line(left, bottom, right, bottom, "gs-a"))
     parts.append(text((left + right) / 2, bottom + 42, chart.axis.label, anchor="middle"))
     return bottom + 56, parts

@@ -85,7 +85,8 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
     for tick in y_ticks:
         parts.append(line(left, y(tick), right, y(tick), "gs-g"))
         parts.append(text(left - 8, y(tick) + 4, chart.y.text(tick, 3), "gs-s", "end"))
-    parts += _x_axis(chart.x, chart.x.ticks(x_low, x_high), x, top, bottom)
+    ticks = chart.x.ticks(x_low, x_high)
+    parts += x_axis(chart.x, ticks, x, (top, bottom, "gs-g"), bottom + 19)
     parts.append(line(left, bottom, right, bottom, "gs-a"))
     parts.append(line(left, top, left, bottom, "gs-a"))
     parts.append(text((left + right) / 2, bottom + 44, chart.x.label, anchor="middle"))
@@ -102,9 +103,8 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
                 f'stroke-dasharray="{DASHES[n % len(DASHES)]}" stroke-linejoin="round"/>'
             )
             taken += _along(drawn)
-        if not series.markers:
-            continue
-        taken += [(px - 6, py - 6, px + 6, py + 6) for px, py, *_ in placed]
+        if series.markers:
+            taken += [(px - 6, py - 6, px + 6, py + 6) for px, py, *_ in placed]
     for n, series in reversed(list(enumerate(chart.series))):
         for a, b, label in series.points if series.markers else ():
             tip = f"{label or series.name}: {chart.x.text(a)}, {chart.y.text(b)}"
@@ -115,17 +115,21 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
     return bottom + 60, parts
 
 
-def _x_axis(
-    axis: Axis, ticks: Sequence[float], x: Scale, top: float, bottom: float
+def x_axis(
+    axis: Axis, ticks: Sequence[float], x: Scale, marks: tuple[float, float, str], below: float
 ) -> Iterator[str]:
-    after = -math.inf
+    """Draw the ticks of an axis, and their values at `below` where there is room.
+
+    `marks`: from and to which height a tick is drawn, and its class.
+    """
+    top, bottom, kind = marks
+    after = 0.0
     for tick in ticks:
-        at = x(tick)
-        yield line(at, top, at, bottom, "gs-g")
-        shown = axis.text(tick, 3)
+        at, shown = x(tick), axis.text(tick, 3)
         half = width_of(shown) / 2
+        yield line(at, top, at, bottom, kind)
         if at - half > after:
-            yield text(at, bottom + 19, shown, "gs-s", "middle")
+            yield text(at, below, shown, "gs-s", "middle")
             after = at + half + 6
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuscale.render.palette import fill, text_on
 from gpuscale.render.pictures.chart import Stack
+from gpuscale.render.pictures.lines import x_axis
 from gpuscale.render.svg import WIDTH, heading, legend, line, rect, text, width_of
 
 
@@ -23,14 +24,8 @@ def draw_stack(chart: Stack) -> tuple[float, list[str]]:
     top += 22.0 if chart.limit else 6.0
     bottom = top + len(chart.rows) * (tall + gap)
     per = (right - left) / high
-    after = 0.0
-    for tick in chart.axis.ticks(0.0, high):
-        at = left + per * tick
-        parts.append(line(at, top - 4, at, bottom, "gs-g"))
-        shown = chart.axis.text(tick, 3)
-        if at - width_of(shown) / 2 > after:
-            parts.append(text(at, bottom + 18, shown, "gs-s", "middle"))
-            after = at + width_of(shown) / 2 + 6
+    ticks, marks = chart.axis.ticks(0.0, high), (top - 4, bottom, "gs-g")
+    parts += x_axis(chart.axis, ticks, lambda value: left + per * value, marks, bottom + 18)
     for i, (name, values) in enumerate(chart.rows):
         y = top + i * (tall + gap) + gap / 2
         parts.append(text(left - 8, y + tall / 2 + 5, name, anchor="end"))
