@@ -66,6 +66,8 @@ def test_a_key_that_its_framework_does_not_have_is_shown(tmp_path, capsys):
          {"hybrid_context_parallel": "True"}),
         ("a.toml", "[training]\nseq_len = 8\n[parallelism]\ntensor_parallel_degree = 2\n"
          "shard_experts_degree = 4\n", {"parallelism.shard_experts_degree": "4"}),
+        ("b.toml", "[training]\nseq_len = 8\n[parallelism]\ntensor_parallel_degree = 2\n"
+         "[activation_checkpoint]\nmode = 'wise'\n", {"activation_checkpoint.mode": "wise"}),
     ],
 )  # fmt: skip
 def test_keys_of_pre_training_that_nobody_reads_stop_the_verdict(file, text, asked):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.dialects.heard import NEUTRAL, says_how
 from gpuscale.launch.read.found import UNSET, named_model
 
 if TYPE_CHECKING:
@@ -193,7 +194,10 @@ def put(framework: FrameworkFile, at: Nested, whole: bool = True) -> None:
             found.unread[row.field] = str(word).replace(UNSET, "")
         elif value is None and name == "optimizer":
             found.optimizer = str(word)
-        elif value is not None:
+        elif value is None:
+            if row.words and not isinstance(word, (float, list)):
+                _put_unknown(found, row, option, str(word).strip()[:40])
+        else:
             shown = value if row.kind == "number" and not row.words else word
             found.places[name] = f"{option}: {shown}"
             _assign(found, name, value)
@@ -202,6 +206,18 @@ def put(framework: FrameworkFile, at: Nested, whole: bool = True) -> None:
             _assign(found, FIELDS.get(row.field, row.field), row.usual)
             if row.kind == "number" and row.option and row.field in TAKEN:
                 found.notes.append(f"{row.option[0]} {row.usual}, its default")
+
+
+def _put_unknown(found: Found, row: RowSpec, option: str, word: str) -> None:
+    """Ask for a word that is not known where its option says how a job runs; show another."""
+    key = option.replace("-", "_").lower()
+    tells = says_how(key.rpartition(".")[2], word)
+    if tells is False:  # the section of a key says what its `mode` is of
+        tells = says_how(key.replace(".", "_"), word) or False
+    if tells:
+        found.asked[option] = word
+    elif tells is False and word.lower() not in NEUTRAL and row.field != "rl.method":
+        found.not_understood.append(f"{option}: {word}")
 
 
 TAKEN = ("n_nodes", "gpus_per_node", "micro_batch_size", "global_batch_size", "seq_len") + (

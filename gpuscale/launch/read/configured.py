@@ -55,35 +55,28 @@ def overrides(words: list[str]) -> dict[str, Any]:
 
 
 LITGPT = {"lora": "finetune_lora", "full": "finetune_full", "adapter": "", "adapter_v2": ""}
+"""Word behind `litgpt finetune`, as the first releases have it -> command."""
+TUNED = {"train.micro_batch_size": "1", "train.global_batch_size": "16", "devices": "1"}
+USUAL = {
+    "finetune_lora": {**TUNED, "lora_r": "8"},
+    "finetune_full": TUNED,
+    "pretrain": {"train.micro_batch_size": "4", "train.global_batch_size": "512"},
+}
+"""Command of LitGPT -> what its options are by themselves."""
 
 
 def _litgpt(words: list[str]) -> Found | None:
     """Read `litgpt finetune_lora CHECKPOINT --train.micro_batch_size 4`, with its defaults."""
-    task = words[0] if words else ""
-    if task in ("finetune", "finetune_lora", "finetune_full", "pretrain"):
-        rest = words[1:]
-        if task == "finetune":
-            way = rest[0] if rest and rest[0] in LITGPT else "lora"
-            rest = rest[1:] if rest and rest[0] in LITGPT else rest
-            task = LITGPT[way]
-        table = nest(overrides(rest))
-        first = rest[0] if rest and not rest[0].startswith("-") else ""
-        train = table.setdefault("train", {})
-        if not isinstance(train, dict):
-            return None
-        named = table.pop("config", None)
-        if not named:
-            train.setdefault("micro_batch_size", "4" if task == "pretrain" else "1")
-            train.setdefault("global_batch_size", "512" if task == "pretrain" else "16")
-        if task == "pretrain":
-            table.setdefault("model_name", first)
-        else:
-            if not named:
-                table.setdefault("checkpoint_dir", first)
-                table.setdefault("devices", "1")
-        if task == "finetune_lora" and not named:
-            table.setdefault("lora_r", "8")
-        found = KINDS["litgpt"].found(table)
-        found.beside += [str(named)] if named else []
-        return found if task else None
-    return None
+    task, *rest = words or [""]
+    if task == "finetune":
+        task = LITGPT[rest.pop(0) if rest and rest[0] in LITGPT else "lora"]
+    if task not in USUAL:
+        return None
+    said = overrides(rest)
+    named = said.pop("config", None)
+    first = rest[0] if rest and not rest[0].startswith("-") else ""
+    model = {"model_name" if task == "pretrain" else "checkpoint_dir": first}
+    usual = {} if named else USUAL[task]
+    found = KINDS["litgpt"].found(nest(usual | (model if first else {}) | said))
+    found.beside += [str(named)] if named else []
+    return found

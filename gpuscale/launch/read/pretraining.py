@@ -78,6 +78,7 @@ def _olmo(at: Nested, dims: Dims, style: dict[str, bool]) -> None:
         word = at.text("activation_checkpointing").rsplit("_", 1)[-1]
         share = {"two": 2, "three": 3, "four": 4}.get(word, 1)
         found.recompute, found.recompute_layers = "full", (dims["layers"] or 0) // share
+        found.asked.pop("activation_checkpointing", None)
     ratio = at.number("model.mlp_ratio") or 4
     wide = at.number("model.mlp_hidden_size") or (dims["hidden"] or 0) * ratio
     dims["ffn"] = wide // 2 if style["gated"] else wide  # of both halves together (olmo/model.py)

@@ -77,30 +77,46 @@ class Evaluator:
         """Value of an expression; None where it is no constant."""
         if depth > 50:
             return None
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, (ast.List, ast.Tuple)):
-            return self._bounded([self.value(one, depth + 1) for one in node.elts])
-        if isinstance(node, ast.Dict):
-            return self._table(node, depth)
-        if isinstance(node, ast.Name):
-            return self._named(node.id)
-        if isinstance(node, ast.Attribute):
-            return self._of_attribute(node, depth)
-        if isinstance(node, ast.Subscript):
-            return self._of_subscript(node, depth)
-        if isinstance(node, ast.Call):
-            return self._of_call(node, depth)
-        if isinstance(node, ast.JoinedStr):
-            return self._joined([self.said(one) for one in node.values], "")
-        if isinstance(node, ast.FormattedValue):
-            return self.value(node.value, depth + 1)
-        if isinstance(node, ast.NamedExpr):
-            return self.value(node.value, depth + 1)
-        if isinstance(node, ast.DictComp):  # some of another's keys
-            of = node.generators[0].iter
-            return self.value(of, depth + 1) if dotted_end(of) == "items" else None
-        return self._chosen(node, depth)
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.List() | ast.Tuple():
+                return self._bounded([self.value(one, depth + 1) for one in node.elts])
+            case ast.Dict():
+                return self._table(node, depth)
+            case ast.Name():
+                return self._named(node.id)
+            case ast.Attribute():
+                return self._of_attribute(node, depth)
+            case ast.Subscript():
+                return self._of_subscript(node, depth)
+            case ast.Call():
+                return self._of_call(node, depth)
+            case ast.JoinedStr():
+                return self._joined([self.said(one) for one in node.values], "")
+            case ast.FormattedValue() | ast.NamedExpr():
+                return self.value(node.value, depth + 1)
+            case ast.DictComp():  # some of another's keys
+                of = node.generators[0].iter
+                items = isinstance(of, ast.Call) and dotted(of.func).endswith("items")
+                return self.value(of, depth + 1) if items else None
+            case ast.IfExp():
+                test = self.truth(node.test, depth + 1)
+                return None if test is None else self.value(node.body if test else node.orelse)
+            case ast.BoolOp():
+                return self._decided(node, depth)
+            case ast.UnaryOp(op=ast.Not()):
+                inner = self.truth(node.operand, depth + 1)
+                return None if inner is None else not inner
+            case ast.UnaryOp(op=ast.USub()):
+                inner = self.value(node.operand, depth + 1)
+                return -inner if isinstance(inner, (int, float)) else None
+            case ast.Compare(ops=[sign], comparators=[right]):
+                sides = self.value(node.left, depth + 1), self.value(right, depth + 1)
+                return _done(sign, *sides) if all(map(known, sides)) else None
+            case ast.BinOp():
+                return self._number(node, depth)
+        return None
 
     def _table(self, node: ast.Dict, depth: int) -> Any:
         """Value of a table, with those that `**` puts into it."""
@@ -261,55 +277,35 @@ class Evaluator:
         of = isinstance(node.value, ast.Name) and not known(self.value(node.value, depth + 1))
         return of and node.attr in self.unset and not re.search(GIVEN, node.attr)
 
-    def _chosen(self, node: ast.expr, depth: int) -> Any:
-        """Value of a choice, of a comparison, of arithmetic."""
-        if isinstance(node, ast.IfExp):
-            test = self.truth(node.test, depth + 1)
-            return None if test is None else self.value(node.body if test else node.orelse)
-        if isinstance(node, ast.BoolOp):
-            values = [self.value(one, depth + 1) for one in node.values]
-            wanted = isinstance(node.op, ast.Or)
-            for value in values:
-                if known(value) and bool(value) == wanted:
-                    return value
-                if wanted and not known(value):
-                    continue
-            return values[-1] if all(map(known, values)) else None
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            inner = self.truth(node.operand, depth + 1)
-            return None if inner is None else not inner
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            left = self.value(node.left, depth + 1)
-            right = self.value(node.comparators[0], depth + 1)
-            if not known(left) or not known(right) or type(node.ops[0]) not in _COMPARED:
-                return None
-            try:
-                return _COMPARED[type(node.ops[0])](left, right)
-            except TypeError:
-                return None
-        return self._number(node, depth)
+    def _decided(self, node: ast.BoolOp, depth: int) -> Any:
+        """Value that decides an `or` or an `and`."""
+        values = [self.value(one, depth + 1) for one in node.values]
+        wanted = isinstance(node.op, ast.Or)
+        for value in values:
+            if known(value) and bool(value) == wanted:
+                return value
+        return values[-1] if all(map(known, values)) else None
 
-    def _number(self, node: ast.expr, depth: int) -> Any:
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            inner = self.value(node.operand, depth + 1)
-            return -inner if isinstance(inner, (int, float)) else None
-        if not isinstance(node, ast.BinOp) or type(node.op) not in _OPERATORS:
-            return None
+    def _number(self, node: ast.BinOp, depth: int) -> Any:
         left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
-        if isinstance(node.op, ast.Add) and isinstance(left, str) and isinstance(right, str):
-            return self._joined([left, right], "")
-        if isinstance(node.op, ast.Div) and isinstance(right, str):  # of paths
-            return self._joined([left or UNSET, right], "/")
-        if isinstance(node.op, ast.BitOr) and isinstance(left, dict) and isinstance(right, dict):
-            return self._bounded(left | right)
-        if not all(isinstance(v, (int, float)) and abs(v) < MOST for v in (left, right)):
-            return None
-        if isinstance(node.op, ast.Pow) and abs(right) > 40:
-            return None
-        try:
-            return _OPERATORS[type(node.op)](left, right)
-        except (ZeroDivisionError, OverflowError, TypeError):
-            return None
+        match node.op:
+            case ast.Add() if isinstance(left, str) and isinstance(right, str):
+                return self._joined([left, right], "")
+            case ast.Div() if isinstance(right, str):  # of paths
+                return self._joined([left or UNSET, right], "/")
+            case ast.BitOr() if isinstance(left, dict) and isinstance(right, dict):
+                return self._bounded(left | right)
+        numbers = all(isinstance(v, (int, float)) and abs(v) < MOST for v in (left, right))
+        small = numbers and (abs(right) <= 40 or not isinstance(node.op, ast.Pow))
+        return _done(node.op, left, right) if small else None
+
+
+def _done(sign: ast.operator | ast.cmpop, left: Any, right: Any) -> Any:
+    """Value of two that are known; None where they have none."""
+    try:
+        return _SIGNS[type(sign)](left, right)
+    except (KeyError, ZeroDivisionError, OverflowError, TypeError):
+        return None
 
 
 PATHS = ("Path", "open", "abspath", "expanduser", "snapshot_download")
@@ -324,7 +320,7 @@ CASTS: dict[str, Callable[[Any], Any]] = {
     "len": len,
     "round": round,
 }
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+_SIGNS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -333,8 +329,6 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Pow: operator.pow,
     ast.Mod: operator.mod,
     ast.BitOr: operator.or_,
-}
-_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Gt: operator.gt,
@@ -368,11 +362,6 @@ def is_none(node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
         return any(k.arg == "default" and is_none(k.value) for k in node.keywords)
     return isinstance(node, ast.Constant) and node.value is None
-
-
-def dotted_end(node: ast.expr) -> str:
-    """Last part of what a call names; empty for what is no call."""
-    return dotted(node.func).rsplit(".", 1)[-1] if isinstance(node, ast.Call) else ""
 
 
 def extend(known: Any, more: Any) -> None:
