@@ -11,7 +11,7 @@ from gpuscale.io.step_calibration import Calibration, load_calibration
 from gpuscale.io.step_hardware import step_hardware
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.method import Job
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.step.records import Hardware, Software
     from gpuscale.specs.cluster import ClusterSpec

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core.finetune.job import Job
 from gpuscale.core.finetune.memory import finetune_memory
-from gpuscale.core.finetune.method import Method, check, counts
+from gpuscale.core.finetune.method import Job, Method, check, counts
 from gpuscale.core.finetune.optimizers import OPTIMIZERS, matrix_state_bytes, optimizer
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.finetune.step import finetune_step

@@ -12,9 +12,8 @@ from gpuscale.core.finetune.bench import (
     sharded,
     with_micro_batch,
 )
-from gpuscale.core.finetune.job import Job
 from gpuscale.core.finetune.memory import finetune_memory
-from gpuscale.core.finetune.method import Method, canonical, check, counts
+from gpuscale.core.finetune.method import Job, Method, canonical, check, counts
 from gpuscale.core.finetune.optimizers import matrix_state_bytes, optimizer
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.finetune.step import finetune_step, long_context_gain

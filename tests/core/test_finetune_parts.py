@@ -8,8 +8,11 @@ import pytest
 from gpuscale.core.finetune import bench as benches
 from gpuscale.core.finetune.bench import (
     Bench,
+    Space,
     Trial,
+    candidates,
     counts_of_gpus,
+    fastest,
     fewest_gpus,
     host_bytes_per_node,
     largest_micro_batch,
@@ -17,12 +20,10 @@ from gpuscale.core.finetune.bench import (
     sharded,
     with_micro_batch,
 )
-from gpuscale.core.finetune.job import Job
-from gpuscale.core.finetune.method import Method, counts
+from gpuscale.core.finetune.method import Job, Method, counts
 from gpuscale.core.finetune.optimizers import optimizer
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.finetune.remedy import remedies
-from gpuscale.core.finetune.search import Space, candidates, fastest
 from gpuscale.core.finetune.states import held, layer_params
 from gpuscale.core.finetune.step import _adapter_s, _as_routed, _trained, host_update_s, loss_time
 from gpuscale.core.layout import Layout

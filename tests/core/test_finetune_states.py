@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.finetune.job import Job
 from gpuscale.core.finetune.memory import bucket_bytes, bytes_per_logit
-from gpuscale.core.finetune.method import Method, counts
+from gpuscale.core.finetune.method import Job, Method, counts
 from gpuscale.core.finetune.optimizers import optimizer
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.finetune.states import States, held, stage_states

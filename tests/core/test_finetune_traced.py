@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale.core.finetune.job import Job
 from gpuscale.core.finetune.memory import finetune_memory
-from gpuscale.core.finetune.method import Method
+from gpuscale.core.finetune.method import Job, Method
 from gpuscale.core.finetune.optimizers import OPTIMIZERS
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.cli.app import run
-from gpuscale.core.rl.lengths import responses
+from gpuscale.core.rl.rollout import responses
 from gpuscale.core.rl.step import METHODS, RlStep, n_tensors, roles
 from gpuscale.io.models import load_model
 

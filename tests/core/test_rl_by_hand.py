@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuscale.core.finetune.job import Job
 from gpuscale.core.finetune.memory import FinetuneMemory
-from gpuscale.core.finetune.method import Method
+from gpuscale.core.finetune.method import Job, Method
 from gpuscale.core.finetune.optimizers import optimizer
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.layout import Layout
@@ -21,8 +20,7 @@ from gpuscale.core.rl.estimate import (
     rl_memory,
     update_job,
 )
-from gpuscale.core.rl.lengths import Responses, responses
-from gpuscale.core.rl.rollout import Rollout
+from gpuscale.core.rl.rollout import Responses, Rollout, responses
 from gpuscale.core.rl.step import RlCosts, RlStep, n_tensors, roles, sync_s
 from gpuscale.core.serving.records import Replica
 from gpuscale.io.models import load_model

@@ -13,8 +13,7 @@ from gpuscale.answers.legal import is_legal
 from gpuscale.answers.options import Wired
 from gpuscale.answers.saved import saved_job
 from gpuscale.core.finetune.bench import Bench
-from gpuscale.core.finetune.job import Job
-from gpuscale.core.finetune.method import Method, canonical, check
+from gpuscale.core.finetune.method import Job, Method, canonical, check
 from gpuscale.core.finetune.optimizers import OPTIMIZERS, optimizer
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes

@@ -10,16 +10,17 @@ from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import RL, task_of
 from gpuscale.answers.finetune.case import job_of, make_case, site_of
-from gpuscale.answers.finetune.explain import memory_terms
-from gpuscale.answers.finetune.summary import memory_summary
 from gpuscale.answers.finetune.verdict import verdict_of
 from gpuscale.answers.finetune.wanted import settled
 from gpuscale.answers.finetune.words import (
     PARTS,
     habit_text,
+    head_points,
     head_text,
+    memory_terms,
     part_rows,
     peaks_text,
+    remedy_points,
     short_of_host,
     states_text,
     time_text,
@@ -36,6 +37,7 @@ from gpuscale.answers.memory.common import (
 )
 from gpuscale.answers.memory.common import part_rows as compared_rows
 from gpuscale.answers.saved import launched
+from gpuscale.answers.summary import taken_points
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import counts
@@ -46,13 +48,13 @@ from gpuscale.core.records import made_of
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import preset_names
-from gpuscale.render.document import Column, Document, Facts, Table, Text
+from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.bench import Trial
-    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.method import Job
     from gpuscale.core.verdict import Verdict
     from gpuscale.render.document import Block
 
@@ -334,3 +336,20 @@ def _card_table(r: TuningMemory) -> Table:
         Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
     )
     return Table.of(columns, r.cards)
+
+
+def memory_summary(case: Case, job: Job, r: TuningMemory, said: str) -> list[Point]:
+    """Memory of a fine-tuning job."""
+    room = (
+        f"{r.longest_seq_len:,} tokens, or micro-batch {r.largest_micro_batch:,}; "
+        f"{r.trained_params / 1e6:,.1f} M parameters are trained"
+    )
+    found = head_points(case, job, r, said)
+    found.append(Point("step", time_text(r.step_s), f"{r.tokens_per_s:,.0f} tokens/s"))
+    found += [Point("longest", room)] if r.fits else remedy_points(r.remedies)
+    if r.fewest_gpus is not None:
+        found.append(Point("fewest GPUs", f"{r.fewest_gpus:,}"))
+    found += taken_points(r.taken)
+    kind = "qlora" if job.method.quantised and job.method.kind == "lora" else job.method.kind
+    following = f"gpuscale plan {case.loaded.model.name} --method {kind}"
+    return [*found, Point("next", following, "hours and dollars")]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from gpuscale.answers import options
@@ -18,12 +19,12 @@ from gpuscale.answers.finetune.plan_blocks import (
     compared,
     compared_text,
     option_table,
+    passed_over_points,
     plan_facts,
+    plan_summary,
     plan_terms,
     time_table,
 )
-from gpuscale.answers.finetune.summary import passed_over_points, plan_summary
-from gpuscale.answers.finetune.tried import best_on, bolder
 from gpuscale.answers.finetune.verdict import verdict_of
 from gpuscale.answers.finetune.wanted import one, settled
 from gpuscale.answers.finetune.words import (
@@ -36,7 +37,7 @@ from gpuscale.answers.finetune.words import (
 from gpuscale.answers.memory import Memory
 from gpuscale.answers.money import bill_of, rate_of
 from gpuscale.answers.saved import launched
-from gpuscale.core.finetune.bench import host_bytes_per_node
+from gpuscale.core.finetune.bench import Space, fastest, host_bytes_per_node
 from gpuscale.core.finetune.remedy import remedies
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import made_of
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
-    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.method import Job
     from gpuscale.core.verdict import Verdict
     from gpuscale.render.document import Block
 
@@ -67,21 +68,15 @@ def tuning_plan(asked: Plan) -> Document:
     if asked.method in RL:
         return _rl_plan(asked)
     tokens, told = _tokens(asked)
-    found: list[tuple[Case, Trial]] = []
-    cases: list[Case] = []
-    for where in _places(asked):
-        for n in asked.gpus or COUNTS:
-            case = case_of(asked, where, n)
-            cases.append(case)
-            if best := best_on(asked, case):
-                found.append((case, best))
-    usd = _prices(asked, cases)
-    if found:
-        case, trial = min(found, key=lambda f: _rank(f, usd, asked))
-    else:
-        case = cases[-1]
-        trial = case.bench.trial(case.job)
-    return _document(asked, case, trial, _result(asked, (case, trial), found, tokens, usd), told)
+    cases = [case_of(asked, where, n) for where, n in product(_places(asked), asked.gpus or COUNTS)]
+    found = [(case, best) for case in cases if (best := best_on(asked, case))]
+    ways = [(_option(asked, *way, tokens), *way) for way in found]
+    if not ways:
+        trial = cases[-1].bench.trial(cases[-1].job)
+        ways = [(_option(asked, cases[-1], trial, tokens), cases[-1], trial)]
+    chosen, case, trial = min(ways, key=lambda way: _rank(asked, way[0]))
+    options = tuple(option for option, *_ in ways) if found else ()
+    return _document(asked, case, trial, _result(asked, case, trial, chosen, options, tokens), told)
 
 
 def _tokens(asked: Plan) -> tuple[float, str]:
@@ -177,48 +172,30 @@ def _question(asked: Plan, where: str, n_gpus: int) -> Memory:
     return settled(made)
 
 
-def _prices(asked: Plan, cases: list[Case]) -> dict[str, tuple[float | None, str]]:
-    """(price of a GPU-hour, its origin) by cluster."""
-    found: dict[str, tuple[float | None, str]] = {}
-    for case in cases:
-        cluster = case.loaded.cluster
-        prices = asked.price or {}
-        names = (cluster.name, case.loaded.gpu.name, "")
-        given = next((prices[name] for name in names if prices.get(name)), None)
-        rate = rate_of(cluster, given, asked.spot)
-        words = (rate.kind, rate.origin, rate.as_of) if rate else ()
-        usd = rate.usd_per_gpu_hour if rate else None
-        found[cluster.name] = usd, ", ".join(filter(None, words))
-    return found
-
-
-def _rank(
-    found: tuple[Case, Trial], usd: dict[str, tuple[float | None, str]], asked: Plan
-) -> tuple[float, float, float]:
+def _rank(asked: Plan, o: Option) -> tuple[bool, float, float]:
     """Order of preference: the fastest on the GPUs that one has, else the cheapest.
 
     Of one kind of GPU the fewest that hold it, without the host's memory if they can; `memory`
     takes one too where no number is given.
     """
-    case, trial = found
-    n, rate = trial.job.layout.n_gpus, trial.step.tokens_per_s
-    price = usd[case.loaded.cluster.name][0]
-    cost = n / rate * (price if price is not None else 1.0)
-    unpriced = 0.0 if price is not None or all(p is None for p, _ in usd.values()) else 1.0
+    price = o.usd_per_gpu_hour
+    cost = o.n_gpus / o.tokens_per_s * (1.0 if price is None else price)
     if asked.gpus:  # the number is given: use them
-        return unpriced, 0.0, 1.0 / rate if len(asked.gpus) == 1 else cost
-    if len(_places(asked)) > 1:
-        return unpriced, 0.0, cost
-    return unpriced, n + (max(COUNTS) if trial.job.offload else 0.0), cost
+        return price is None, 0.0, 1.0 / o.tokens_per_s if len(asked.gpus) == 1 else cost
+    several = len(_places(asked)) > 1
+    n_gpus = 0.0 if several else o.n_gpus + (max(COUNTS) if o.offload else 0.0)
+    return price is None, n_gpus, cost
 
 
-def _option(
-    case: Case, trial: Trial, tokens: float, usd: dict[str, tuple[float | None, str]]
-) -> Option:
+def _option(asked: Plan, case: Case, trial: Trial, tokens: float) -> Option:
     from gpuscale.core.run.time import rental_usd
 
-    layout = trial.job.layout
-    price, origin = usd[case.loaded.cluster.name]
+    layout, cluster = trial.job.layout, case.loaded.cluster
+    prices = asked.price or {}
+    names = (cluster.name, case.loaded.gpu.name, "")
+    given = next((prices[name] for name in names if prices.get(name)), None)
+    rate = rate_of(cluster, given, asked.spot)
+    price = rate.usd_per_gpu_hour if rate else None
     run_s = tokens / trial.step.tokens_per_s
     return made_of(
         Option,
@@ -226,14 +203,14 @@ def _option(
         trial,
         trial.step,
         gpu=case.loaded.gpu.name,
-        cluster=case.loaded.cluster.name,
+        cluster=cluster.name,
         software=case.software.name,
         offload=tuple(sorted(trial.job.offload)),
         peak_bytes=trial.memory.total_bytes,
         capacity_bytes=trial.usable_bytes,
         run_s=run_s,
         usd_per_gpu_hour=price,
-        price_origin=origin,
+        price_origin=", ".join(filter(None, (rate.kind, rate.origin, rate.as_of))) if rate else "",
         cost_usd=None if price is None else rental_usd(layout.n_gpus, run_s, price),
         host_bytes_per_node=host_bytes_per_node(trial, case.bench.gpus_per_node),
     )
@@ -254,15 +231,13 @@ def _answer(case: Case, trial: Trial, r: TuningPlan) -> str:
 
 def _result(
     asked: Plan,
-    chosen_of: tuple[Case, Trial],
-    found: list[tuple[Case, Trial]],
+    case: Case,
+    trial: Trial,
+    chosen: Option,
+    options: tuple[Option, ...],
     tokens: float,
-    usd: dict[str, tuple[float | None, str]],
 ) -> TuningPlan:
     """Put the record of an answer together: the chosen way, and all that were found."""
-    case, trial = chosen_of
-    options = tuple(_option(c, t, tokens, usd) for c, t in found)
-    chosen = _option(case, trial, tokens, usd)
     given = chosen.usd_per_gpu_hour if chosen.price_origin == "given" else None
     bill = bill_of(
         asked, case.loaded.cluster, chosen.run_s, chosen.n_gpus, given=given, tokens=tokens
@@ -273,7 +248,7 @@ def _result(
         return verdict_of(case, job, lambda job, _: case.bench.memory(job).total_bytes, CHOSEN)
 
     said = verdict(trial.job)
-    alone = len(found) == 1 and len(_places(asked)) == 1
+    alone = len(options) == 1 and len(_places(asked)) == 1
     bold = bolder(asked, case, trial) if alone else None
     return made_of(
         TuningPlan,
@@ -295,7 +270,7 @@ def _result(
         against=compared(options),
         remedies=remedies(case.bench, trial),
         taken=tuple(a for a in case.assumed if not a.startswith("software")),  # a plan chooses it
-        passed_over=_option(case, bold, tokens, usd) if bold else None,
+        passed_over=_option(asked, case, bold, tokens) if bold else None,
         passed_over_fits_probability=verdict(bold.job).fits_probability if bold else None,
     )
 
@@ -331,3 +306,91 @@ def _document(asked: Plan, case: Case, trial: Trial, r: TuningPlan, told: str) -
         job=lambda: kept_job(case, trial),
         launch=launched(lambda: kept_job(case, trial)),
     )
+
+
+def _stages(asked: Plan, job: Job) -> tuple[tuple[int, ...], ...]:
+    """ZeRO stages to choose from, in turn: beyond Megatron's own (1) only what does not fit."""
+    habit = job.layout.zero_stage
+    if asked.zero is not None or job.layout.n_gpus == 1 or not job.method.shardable:
+        return ((habit,),)
+    if habit == 1:
+        return (1,), (3,)
+    also = () if asked.offload is not None else (0, 1, 2)
+    return (tuple(dict.fromkeys((habit, *also, 3))),)
+
+
+def _space(asked: Plan, job: Job, stages: tuple[int, ...], offload: frozenset[str]) -> Space:
+    layout = job.layout
+    told = asked.recompute is not None or asked.recompute_layers is not None
+    return Space(
+        zero_stages=stages,
+        micro_batches=None if asked.micro_batch is None else (layout.micro_batch_size,),
+        recomputes=(layout.recompute,) if told else ("none", "full"),
+        offload=offload,
+    )
+
+
+ENDS = {None: (1, 0), "safe": (1,), "expected": (0,), "tight": (-1,)}
+"""Ends of the memory interval that must fit, in turn, by --fit."""
+
+FALLBACKS = (
+    frozenset({"optimizer", "gradients"}),
+    frozenset({"parameters", "optimizer", "gradients"}),
+    frozenset({"parameters", "optimizer", "gradients", "activations"}),
+)
+"""Offloads tried, in turn, where nothing fits without or more room may pay."""
+
+
+WORTH_MOVING = 1.1
+"""Speed over that without the host from which states are moved there though they need not be."""
+
+WORTH_SAYING = 1.03
+"""Speed over the chosen way's from which one that fits less surely is named beside it."""
+
+
+def best_on(asked: Plan, case: Case) -> Trial | None:
+    """Best way on the GPUs, offloading where it must or where the room that it makes pays."""
+    job = case.job
+    benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
+    tried = (
+        fastest(bench, job, _space(asked, job, stages, job.offload))
+        for bench, stages in product(benches, _stages(asked, job))
+    )
+    own = next((found for found in tried if found), None)
+    pinned = asked.offload is not None or asked.zero not in (None, 3)
+    if pinned or (own and (not asked.gpus or not _cramped(asked, own))):
+        return own  # where the number of GPUs is free, more of them come before the host
+    for bench in benches:
+        known = [moved for moved in FALLBACKS if bench.moves(job.on_host(moved))]
+        ways = (fastest(bench, job, _space(asked, job, (3,), moved)) for moved in known)
+        if got := [t for t in ways if t and not _host_is_short(asked, case, t)]:
+            best = max(got, key=lambda t: t.step.tokens_per_s)
+            gain = best.step.tokens_per_s / own.step.tokens_per_s if own else WORTH_MOVING
+            return best if gain >= WORTH_MOVING else own
+    return own
+
+
+USUAL_HOST_BYTES = 256e9
+"""Host memory for each GPU where nothing was said of it: DGX A100 and H100 have 2 TB for eight."""
+
+
+def bolder(asked: Plan, case: Case, chosen: Trial) -> Trial | None:
+    """Fastest way whose memory fits if it is what is expected, where the safe one is slower."""
+    if asked.fit is not None or not chosen.fits:
+        return None
+    found = best_on(replace(asked, fit="expected"), case)
+    least = chosen.step.tokens_per_s * WORTH_SAYING
+    return found if found and found.step.tokens_per_s > least else None
+
+
+def _cramped(asked: Plan, trial: Trial) -> bool:
+    """Whether more room might pay: for a larger micro-batch, or less recompute."""
+    layout, told = trial.job.layout, asked.recompute is not None or asked.recompute_layers
+    larger = asked.micro_batch is None and layout.n_micro_batches > 1
+    return larger or (not told and layout.recompute != "none")
+
+
+def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:
+    local = min(case.bench.gpus_per_node, trial.job.layout.n_gpus)
+    has = asked.host_memory or USUAL_HOST_BYTES * local
+    return host_bytes_per_node(trial, case.bench.gpus_per_node) > has

@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.finetune.explain import memory_terms
-from gpuscale.answers.finetune.words import states_text, time_text
+from gpuscale.answers.finetune.words import (
+    head_points,
+    memory_terms,
+    remedy_points,
+    states_text,
+    time_text,
+)
 from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import Held, bill_terms
+from gpuscale.answers.summary import bottleneck, cost_points, taken_points
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.remedy import Remedy
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.step.records import Breakdown
 from gpuscale.core.words import STEP_PARTS, gb
-from gpuscale.render.document import Column, Table
+from gpuscale.render.document import Column, Point, Table
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
@@ -218,3 +224,36 @@ def plan_terms(case: Case, trial: Trial, r: TuningPlan) -> tuple[Term, ...]:
         *bill_terms(r.bill, Held(r.run_s, float(r.chosen.n_gpus))),
     ]
     return tuple(terms)
+
+
+def passed_over_points(r: TuningPlan) -> list[Point]:
+    """Name the faster way that fits less surely, with its gain and its risk."""
+    f, chance = r.passed_over, r.passed_over_fits_probability
+    if f is None or chance is None:
+        return []
+    gain = 100 * (f.tokens_per_s / r.tokens_per_s - 1)
+    what = f"micro-batch {f.micro_batch_size}, recompute {f.recompute}, ZeRO {f.zero_stage}"
+    what += f", offload {', '.join(f.offload)}" if f.offload else ""
+    risk = f"{gb(f.peak_bytes)}, fits at {100 * chance:.0f} % (--fit expected)"
+    return [Point("passed over", f"{gain:.0f} % faster: {what}", risk)]
+
+
+def plan_summary(case: Case, trial: Trial, r: TuningPlan, said: str, told: str) -> list[Point]:
+    """Summary of a fine-tuning run."""
+    found = head_points(case, trial.job, r, said)
+    low_high = f"(80 %: {time_text(r.step_low_s)} to {time_text(r.step_high_s)})"
+    each = f"{r.tokens_per_s / r.n_gpus:,.0f} tokens/s a GPU"
+    batch = f"{r.layout.global_batch_size} sequences"
+    found.append(Point("step", time_text(r.step_s), f"{low_high}, {batch}, {each}"))
+    if r.fits:
+        found.append(Point("run", time_text(r.run_s), told))
+        found += cost_points(r.bill)
+        parts = {**r.breakdown.parts(), "offload_s": r.offload_s}
+        found.append(bottleneck(parts, OFFLOADED, r.step_s))
+    else:
+        found += remedy_points(r.remedies)
+    found += passed_over_points(r)
+    others = len(r.options) - 1
+    if others > 0:
+        found.append(Point("other ways", f"{others} more fit", "--show alternatives"))
+    return [*found, *taken_points(r.taken)]

@@ -18,11 +18,11 @@ from gpuscale.answers.finetune.rl_blocks import (
     phase_table,
     rl_facts,
     rl_fields,
+    rl_summary,
     rl_terms,
     split_table,
     taken_of,
 )
-from gpuscale.answers.finetune.summary import rl_summary
 from gpuscale.answers.finetune.verdict import verdict_of
 from gpuscale.answers.finetune.wanted import offloads_of
 from gpuscale.answers.finetune.words import short_of_host, time_text, verdict_text
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.bench import Bench
-    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.method import Job
     from gpuscale.core.rl.estimate import Engine, RlEstimate, RlJob, RlMemory
     from gpuscale.core.rl.step import RlCosts
     from gpuscale.core.verdict import Verdict

@@ -5,17 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.words import head_text, time_text
+from gpuscale.answers.finetune.words import asked_for, head_text, layout_words, time_text
 from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import Held, bill_terms
+from gpuscale.answers.summary import (
+    bottleneck,
+    chance_tone,
+    cost_points,
+    memory_point,
+    taken_points,
+)
 from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.rl.estimate import RlEstimate
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
-from gpuscale.render.document import Column, Table
+from gpuscale.render.document import Column, Point, Table
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import Case
@@ -239,3 +246,26 @@ def _memory_term(rl: RlJob, e: RlEstimate, r: RlAnswer) -> Term:
     moments = "the larger of the two moments of a step"
     larger = term_of("peak_bytes", "bytes", "max(train_bytes, rollout_bytes)", moments, m, r)
     return replace(larger, children=(training,))
+
+
+def rl_summary(case: Case, r: RlAnswer, e: RlEstimate, said: str, what: str) -> list[Point]:
+    """Summary of a step of RL."""
+    ends = r.peak_low_bytes, r.peak_high_bytes
+    tone = chance_tone(r.fits_probability) if r.fits else "bad"
+    phases = {key: getattr(e.step, key) for _, key in PHASES}
+    low_high = f"(80 %: {time_text(r.step_low_s)} to {time_text(r.step_high_s)})"
+    found = [
+        Point("verdict", said, tone=tone),
+        Point("method", what),
+        Point("layout", layout_words(case.job), case.software.name),
+        Point("step", time_text(r.step_s), f"{low_high}, {r.samples_per_s:,.2f} samples/s"),
+        memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
+        *asked_for(r),
+        bottleneck(phases, {key: label for label, key in PHASES}, r.step_s),
+    ]
+    if r.run_s is not None and r.steps is not None:
+        found.append(Point("run", time_text(r.run_s), f"{r.steps:,} steps"))
+    found += cost_points(r.bill, "" if r.run_s else "a step, ")
+    if r.fewest_gpus is not None:
+        found.append(Point("fewest GPUs", f"{r.fewest_gpus:,}"))
+    return [*found, *taken_points(r.taken)]

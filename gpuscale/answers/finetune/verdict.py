@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gpuscale.answers.finetune.case import Case
-    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.method import Job
 
 PRIORS: dict[str, dict[str, float]] = {
     "recompute": {"full": 0.7, "none": 0.3},

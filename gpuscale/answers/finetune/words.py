@@ -1,20 +1,34 @@
-"""What the fine-tuning answers say in the same words."""
+"""What the fine-tuning answers say in the same words, and the formulas of each part."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.summary import chance_tone, largest_parts, memory_point
+from gpuscale.core.finetune.memory import bytes_per_logit, fragmentation_of, stream_bytes
+from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.optimizers import state_bytes
+from gpuscale.core.finetune.states import base_bytes_per_param
+from gpuscale.core.memory.peak import shards
+from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.quantity import format_time
+from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
+from gpuscale.render.document import Point
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpuscale.answers.finetune.case import Case
-    from gpuscale.core.finetune.job import Job
+    from gpuscale.answers.finetune.memory import TuningMemory
+    from gpuscale.answers.finetune.plan_blocks import TuningPlan
+    from gpuscale.answers.finetune.rl_blocks import RlAnswer
     from gpuscale.core.finetune.memory import FinetuneMemory
+    from gpuscale.core.finetune.method import Job
     from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.finetune.remedy import Remedy
 
 PARTS = (
     ("base weights", "base_bytes"),
@@ -191,3 +205,107 @@ def peaks_text(memory: FinetuneMemory) -> str:
 def time_text(seconds: float) -> str:
     """Time to three digits, in a unit that people use."""
     return format_time(seconds, 3)
+
+
+FORMULAS = {
+    "base_bytes": (
+        "(bytes_per_linear * linear_params + bytes_per_other * other_params) / shards",
+        "formats table (QLoRA, arXiv:2305.14314 section 3, for nf4); casts of the software",
+    ),
+    "adapter_bytes": (
+        "(adapter_weights_bytes + adapter_gradients_bytes) * adapter_params / shards",
+        "LoRA, arXiv:2106.09685 section 4.1: rank * (in + out) of each map",
+    ),
+    "kept_bytes": (
+        "bytes_per_element * n_layers * hidden_size * tokens",
+        "full checkpointing keeps the input of each layer (arXiv:2205.05198)",
+    ),
+    "logits_bytes": (
+        "bytes_per_logit * tokens * vocab_size",
+        "logits, their fp32 copy, softmax and gradient: software preset",
+    ),
+    "fragmentation_bytes": (
+        "(reserved_over_allocated - 1) * allocated_bytes",
+        "software preset, [finetune.sources]",
+    ),
+}
+"""Parts that are one formula where nothing is split: field -> (formula, source)."""
+
+
+def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ...]:
+    """Terms of the peak: the sum, and the parts that are one formula."""
+    gpu, model, layout = case.loaded.gpu, case.loaded.model, job.layout
+    p, whole = case.bench.site(job)[2], counts(model, job.method)
+    linear, edge = base_bytes_per_param(job, p)
+    linears = sum(k.n_layers * k.linear_params for k in whole.kinds)
+    one_stage = layout.pp * layout.tp * layout.ep == 1
+    frozen = job.method.adapts and "parameters" not in job.offload and not model.has_experts
+    shown = {
+        "base_bytes": one_stage and frozen,
+        "adapter_bytes": one_stage and frozen and not job.method.train_embeddings,
+        "kept_bytes": memory.kept_bytes > 0
+        and layout.pp == 1
+        and not (layout.tp > 1 and layout.sequence_parallel)
+        and layout.recompute == "full"
+        and not layout.offload_activations,
+        "logits_bytes": memory.logits_bytes > 0 and layout.tp == 1 and memory.moment == "loss",
+        "fragmentation_bytes": True,
+    }
+    more = {
+        "n_layers": model.n_layers,
+        "hidden_size": model.hidden_size,
+        "vocab_size": model.vocab_size,
+        "adapter_params": whole.adapter_params,
+        "adapter_weights_bytes": p.adapter_weights_bytes,
+        "adapter_gradients_bytes": p.adapter_gradients_bytes,
+        "bytes_per_linear": linear,
+        "linear_params": linears,
+        "bytes_per_other": edge,
+        "other_params": whole.total_params - linears,
+        "shards": float(shards(layout)[0] if layout.zero_stage == 3 else 1),
+        "bytes_per_element": stream_bytes(job, p),
+        "bytes_per_logit": bytes_per_logit(job, p),
+        "tokens": job.logits_frac * layout.micro_batch_size * layout.seq_len / layout.cp,
+        "reserved_over_allocated": fragmentation_of(layout.zero_stage, p),
+    }
+    children = tuple(
+        term_of(name, "bytes", formula, source, memory, **more)
+        for name, (formula, source) in FORMULAS.items()
+        if shown[name]
+    )
+    parts = {key: getattr(memory, key) for _, key in PARTS}
+    source = f"sum of the parts at the {memory.moment}"
+    return (
+        total_of("peak_bytes", memory.total_bytes, "bytes", parts, source, children),
+        usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, case.bench.usable_bytes),
+    )
+
+
+def head_points(case: Case, job: Job, r: TuningMemory | TuningPlan, said: str) -> list[Point]:
+    """Verdict, method, layout, memory."""
+    ends = r.peak_low_bytes, r.peak_high_bytes
+    tone = chance_tone(r.fits_probability) if r.fits else "bad"
+    return [
+        Point("verdict", said, tone=tone),
+        Point("method", method_words(job)),
+        Point("layout", layout_words(job), case.software.name),
+        memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
+        *asked_for(r),
+        largest_parts([(label, getattr(r.expected, key)) for label, key in PARTS]),
+    ]
+
+
+def asked_for(r: TuningMemory | TuningPlan | RlAnswer) -> list[Point]:
+    """Ask for the open setting that decides, with what it decides."""
+    return [Point("decides", r.decides)] if r.decides else []
+
+
+def remedy_points(found: Sequence[Remedy]) -> list[Point]:
+    """First change, or changes on top of each other, that make it fit."""
+    if not found:
+        return []
+    first = next((i for i, remedy in enumerate(found) if remedy.fits), len(found) - 1)
+    words = [remedy.words for remedy in found[: first + 1]]
+    shown = words[:3] + ([f"{len(words) - 3} more (--show remedies)"] if len(words) > 3 else [])
+    after = f"then {gb(found[first].total_bytes)} a GPU"
+    return [Point("would fit" if found[first].fits else "would help", "; ".join(shown), after)]

@@ -66,8 +66,7 @@ def with_best(report: LaunchReport, plan: Plan, launch: Launch, found: Found) ->
 
 def _best(plan: Plan, have: Trial) -> Trial | None:
     """Fastest way that fits: sharded and offloaded as it is, unless that cannot be."""
-    from gpuscale.answers.finetune.plan import case_of
-    from gpuscale.answers.finetune.tried import best_on
+    from gpuscale.answers.finetune.plan import best_on, case_of
 
     n_gpus, stage = have.job.layout.n_gpus, have.job.layout.zero_stage
     free = replace(plan, micro_batch=None, recompute=None, recompute_layers=None)

@@ -18,8 +18,7 @@ from gpuscale.core.schedules import in_flight
 from gpuscale.core.stages import layout_stages
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.job import Job
-    from gpuscale.core.finetune.method import Counts, LayerCounts
+    from gpuscale.core.finetune.method import Counts, Job, LayerCounts
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.finetune.states import States
     from gpuscale.core.layout import Layout

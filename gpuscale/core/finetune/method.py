@@ -1,8 +1,8 @@
-"""What is trained: full weights or adapters, on which maps, over which base."""
+"""What is trained, on which maps, over which base; and the job of it that memory and time take."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,9 @@ from gpuscale.core.model.params import count_params, head_params
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gpuscale.core.finetune.optimizers import Optimizer
+    from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
 
 
@@ -274,3 +277,31 @@ def check(model: ModelSpec, method: Method) -> None:
     width, name = min((min(m.n_in, m.n_out), m.name) for m in chosen(tuple(every), method.targets))
     if method.rank > width:
         raise ValueError(f"rank {method.rank:,} is above the width {width:,.0f} of {name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One fine-tuning job: what is trained, how, and over how many GPUs."""
+
+    method: Method
+    optimizer: Optimizer
+    layout: Layout  # seq_len is the longest sequence of a micro-batch
+    loss: str = "eager"  # eager, chunked or fused; pairs: eager, log-probabilities of DPO
+    offload: frozenset[str] = frozenset()  # of parameters, gradients, optimizer, activations
+    attention: str = "best"  # "best" kernel of the GPU, "flash2" (FlashAttention-2), "eager"
+    eval_batch: int = 0  # sequences of an evaluation that runs between the steps; 0: none
+    logits_frac: float = 1.0  # share of the tokens whose logits are made
+    compiled: bool = False  # norms and activations fused by a compiler
+
+    def fuses_norms(self, p: FinetuneParameters) -> bool:
+        """Norms and activations run fused: by a compiler, or by what fuses the loss (Liger)."""
+        return self.compiled or (self.loss == "fused" and p.fused_loss_norms)
+
+    def on_host(self, moved: frozenset[str]) -> Job:
+        """Return the job with these parts on the host."""
+        layout = replace(
+            self.layout,
+            offload_optimizer="optimizer" in moved,
+            offload_activations="activations" in moved,
+        )
+        return replace(self, offload=moved, layout=layout)

@@ -10,7 +10,7 @@ from gpuscale.core.finetune.optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.bench import Bench
-    from gpuscale.core.finetune.job import Job
+    from gpuscale.core.finetune.method import Job
 
 SAVES_LITTLE = 0.02
 """Share of the card below which a change is not worth a line."""

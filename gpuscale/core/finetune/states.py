@@ -13,8 +13,7 @@ from gpuscale.core.finetune.optimizers import matrix_state_bytes, state_bytes
 from gpuscale.core.memory.peak import shards
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.job import Job
-    from gpuscale.core.finetune.method import Counts, LayerCounts
+    from gpuscale.core.finetune.method import Counts, Job, LayerCounts
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.layout import Layout
     from gpuscale.core.stages import StageParams

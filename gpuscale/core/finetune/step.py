@@ -23,8 +23,7 @@ from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.step import breakdown, shape_of
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.job import Job
-    from gpuscale.core.finetune.method import Counts, LayerCounts
+    from gpuscale.core.finetune.method import Counts, Job, LayerCounts
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.layout import Layout
     from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software
