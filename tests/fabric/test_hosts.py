@@ -11,7 +11,7 @@ def test_three_tiers_of_48_ports_join_27648_hosts(topology, capsys):
     args = ["network", "--hosts", "27648", "--topology", topology, "--ports", "48"]
     assert run([*args, "--tiers", "3"]) == 0
     text = capsys.readouterr().out
-    assert "27648 hosts of one port each" in text and "2,880" in text
+    assert "27,648 hosts of one port each" in text and "2,880" in text
     assert "GPUs" not in text
 
 
