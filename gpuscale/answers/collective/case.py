@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.collective.document import COUNTED, Used, document, sweep_document
-from gpuscale.answers.collective.expected import as_ring, expected_time
+from gpuscale.answers.collective.document import COUNTED, CollectiveAnswer, document, sweep_document
+from gpuscale.answers.collective.expected import expected_time
 from gpuscale.answers.rates import check_dtype
 from gpuscale.answers.values import quantity
 from gpuscale.answers.values import shape as read_shape
@@ -26,6 +26,7 @@ from gpuscale.specs.cluster import NetworkLevel
 
 if TYPE_CHECKING:
     from gpuscale.answers.collective import Collective
+    from gpuscale.answers.collective.expected import Told
     from gpuscale.core.network.hierarchy import Level
     from gpuscale.core.network.ideal import CollectiveTime
     from gpuscale.io.inputs import Loaded
@@ -37,12 +38,38 @@ if TYPE_CHECKING:
 class Case:
     """A collective on a machine: what its times are computed with."""
 
+    asked: Collective
     loaded: Loaded
     spec: ClusterSpec
     levels: tuple[Level, ...]
     n_gpus: int
     algorithm: str
     routing: Routing
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What an answer was computed with; the sizes apart."""
+        asked, routing = self.asked, self.routing
+        return {
+            "op": asked.op,
+            "cluster": self.spec.name,
+            "catalogue": asked.catalogue,
+            "n_gpus": self.n_gpus,
+            "inner": asked.inner,
+            "algorithm": self.algorithm,
+            "hop_latency_s": asked.hop_latency,
+            "oversubscription": asked.oversubscription,
+            "top_k": routing.top_k,
+            "routing": routing.kind,
+            "n_experts": routing.n_experts,
+            "once_per_node": asked.once_per_node,
+            "changed": self.loaded.changes,
+        }
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person must know beside the answer."""
+        return [*self.loaded.warnings, *_warnings(self, self.asked)]
 
 
 def _case(asked: Collective) -> Case:
@@ -60,22 +87,7 @@ def _case(asked: Collective) -> Case:
         raise GpuscaleError(f"{spec.name}: {error}", "see `gpuscale presets` for others") from None
     name = asked.algorithm or _usual(asked.op, spec, levels, n_gpus, asked.inner)
     algorithm = _algorithm(asked.op, name, spec, n_gpus)
-    return Case(loaded, spec, levels, n_gpus, algorithm, _routing(asked, n_gpus))
-
-
-def _used(asked: Collective, case: Case) -> Used:
-    return made_of(
-        Used,
-        asked,
-        case,
-        cluster=case.spec.name,
-        algorithm=case.algorithm,
-        hop_latency_s=asked.hop_latency,
-        top_k=case.routing.top_k,
-        routing=case.routing.kind,
-        n_experts=case.routing.n_experts,
-        changed=case.loaded.changes,
-    )
+    return Case(asked, loaded, spec, levels, n_gpus, algorithm, _routing(asked, n_gpus))
 
 
 def collective_document(asked: Collective) -> Document:
@@ -99,33 +111,43 @@ def collective_document(asked: Collective) -> Document:
             torus=torus,
         )
 
-    rows = [ideal(size, case.algorithm) for size in sizes]
-    told = [
-        expected_time(
-            row,
-            case.spec,
-            levels=case.levels,
-            inner=asked.inner,
-            algorithm=case.algorithm if asked.algorithm else None,
-            calibration=asked.calibration,
-            once_per_node_of=case.routing.top_k or 1 if asked.once_per_node else 1,
+    def answered(size: float) -> tuple[CollectiveAnswer, Told | None]:
+        row = ideal(size, case.algorithm)
+        plain = case.algorithm != "ring" and not asked.algorithm and not asked.sweep
+        named = case.algorithm if asked.algorithm else None
+        once = case.routing.top_k or 1 if asked.once_per_node else 1
+        told = expected_time(
+            row, case.spec, case.levels, asked.inner, named, asked.calibration, once
         )
-        for row in rows
-    ]
-    used = _used(asked, case)
-    warnings = [*case.loaded.warnings, *_warnings(case, asked)]
+        return made_of(
+            CollectiveAnswer,
+            row,
+            expected=told and told.answer,
+            ring_s=ideal(size, "ring").time_s if plain else None,
+            switch_bytes=_switch_bytes(case, row)
+            if asked.switch_bytes and not asked.sweep
+            else None,
+        ), told
+
+    rows, told = zip(*map(answered, sizes), strict=True)
     if asked.sweep:
-        return sweep_document(rows, told, used, case.loaded, warnings)
-    plain = case.algorithm != "ring" and not asked.algorithm
-    return document(
-        rows[0],
-        told[0],
-        used=used,
-        loaded=case.loaded,
-        ring_s=ideal(sizes[0], "ring").time_s if plain else None,
-        ring_bytes_per_s=as_ring(told[0].group) if told[0] and not asked.algorithm else None,
-        warnings=warnings,
-        switch_bytes=asked.switch_bytes,
+        return sweep_document(case, rows, told[-1])
+    return document(case, rows[0], told[0])
+
+
+def _switch_bytes(case: Case, found: CollectiveTime) -> dict[str, float]:
+    """Bytes through the switches; refused where they are not counted."""
+    from gpuscale.core.network import switch_traffic as through
+
+    domain = min(case.loaded.cluster.scaleup_domain_gpus, found.n_gpus)
+    if found.op == "all-gather":
+        nodes = -(-found.n_gpus // domain)
+        return asdict(through.all_gather_traffic(found.array_bytes, nodes, domain))
+    if found.op == "all-reduce" and case.algorithm == "sharp" and found.n_gpus <= domain:
+        return asdict(through.in_switch_all_reduce_traffic(found.array_bytes, found.n_gpus))
+    raise GpuscaleError(
+        f"--switch-bytes does not cover this {found.op}",
+        "all-gather over nodes, and all-reduce --algorithm sharp inside one node",
     )
 
 

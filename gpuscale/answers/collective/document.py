@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
-from gpuscale.answers.collective.expected import Expected, Told
+from gpuscale.answers.collective.expected import Expected, Told, as_ring
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.collective import busbw_factor, traffic_factor
 from gpuscale.core.network.ideal import SOURCE, CollectiveTime
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term, made_of, term_of
-from gpuscale.errors import GpuscaleError
+from gpuscale.core.records import Term, term_of
 from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuscale.answers.collective.case import Case
     from gpuscale.core.network.hierarchy import LevelTime
-    from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Block
-    from gpuscale.specs.cluster import ClusterSpec
 
 COUNTED = {
     "all-gather": "the gathered result (nccl-tests: the same)",
@@ -31,25 +31,6 @@ COUNTED = {
     "send-recv": "the buffer sent (nccl-tests: the same)",
 }
 """What --bytes counts, per operation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What an answer was computed with; the sizes apart."""
-
-    op: str
-    cluster: str
-    catalogue: str
-    n_gpus: int
-    inner: int
-    algorithm: str
-    hop_latency_s: float
-    oversubscription: float | None
-    top_k: int | None
-    routing: str
-    n_experts: int | None
-    once_per_node: bool
-    changed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +47,6 @@ class SizesAnswer:
     """The same over sizes."""
 
     rows: tuple[CollectiveAnswer, ...]
-
-
-def _with(
-    found: CollectiveTime,
-    expected: Expected | None,
-    ring_s: float | None = None,
-    switch_bytes: dict[str, float] | None = None,
-) -> CollectiveAnswer:
-    more = {"expected": expected, "ring_s": ring_s, "switch_bytes": switch_bytes}
-    return made_of(CollectiveAnswer, found, **more)
 
 
 def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
@@ -132,46 +103,40 @@ def _term(found: CollectiveTime, hop_s: float) -> Term:
     )
 
 
-def document(
-    found: CollectiveTime,
-    told: Told | None,
-    used: Used,
-    loaded: Loaded,
-    ring_s: float | None,
-    ring_bytes_per_s: float | None,
-    warnings: list[str],
-    switch_bytes: bool,
-) -> Document:
+def document(case: Case, found: CollectiveAnswer, told: Told | None) -> Document:
     """One size: answer, levels, and on request the bytes through the switches."""
-    expected = told and told.answer
-    spec, hop_s = loaded.cluster, used.hop_latency_s
+    expected, asked, loaded = found.expected, case.asked, case.loaded
     op, n = found.op, found.n_gpus
-    kind = "" if op != "all-reduce" else f" ({used.algorithm})"
-    title = f"{op}{kind} of {_size(found.array_bytes)} on {n:,} GPU{'s' * (n > 1)} of {spec.name}"
-    if used.inner > 1:
-        title += f", array sharded {used.inner} ways on an inner axis"
+    kind = "" if op != "all-reduce" else f" ({case.algorithm})"
+    title = f"{op}{kind} of {_size(found.array_bytes)} on {n:,} GPU{'s' * (n > 1)} of "
+    title += loaded.cluster.name
+    if asked.inner > 1:
+        title += f", array sharded {asked.inner} ways on an inner axis"
     said = f"{time(expected.time_s)} expected" if expected else f"{time(found.time_s)}, the ideal"
-    extra = None
+    ring_bytes_per_s = as_ring(told.group) if told and not asked.algorithm else None
     details: dict[str, list[Block]] = {
         "figures": [
             Text(f"{title}: {said}."),
-            _figures(found, expected, ring_s, ring_bytes_per_s, hop_s=hop_s),
+            _figures(found, ring_bytes_per_s, asked.hop_latency),
             *changed(loaded),
         ],
         "levels": [_level_table(found)] if found.levels else [],
     }
-    if switch_bytes:
-        facts, extra = _switch_traffic(found, spec, used.algorithm)
+    if found.switch_bytes:
+        facts = [
+            (key.removesuffix("_bytes").replace("_", " "), format_si(v, "bytes"), "")
+            for key, v in found.switch_bytes.items()
+        ]
         details["switches"] = [Facts(facts, "Bytes through the switches")]
     return Document.layered(
         "collective",
-        asdict(used) | {"array_bytes": found.array_bytes},
-        _with(found, expected, ring_s, extra),
+        case.inputs | {"array_bytes": found.array_bytes},
+        found,
         (),
         details,
-        warnings=warnings,
-        terms=_terms(found, told, hop_s),
-        csv_table=_table([found], [expected]),
+        warnings=case.warnings,
+        terms=_terms(found, told, asked.hop_latency),
+        csv_table=_table([found]),
     )
 
 
@@ -181,15 +146,9 @@ RING_SHOWN = 1.05
 """Times the bandwidth of a ring from which, by another algorithm, the ring is told of."""
 
 
-def _figures(
-    found: CollectiveTime,
-    e: Expected | None,
-    ring_s: float | None,
-    ring_bytes_per_s: float | None,
-    *,
-    hop_s: float,
-) -> Facts:
+def _figures(found: CollectiveAnswer, ring_bytes_per_s: float | None, hop_s: float) -> Facts:
     """Time and bandwidths: expected where that is known, and by the roofline."""
+    e = found.expected
     single = found.n_ranks == 1
     over = 100 * (found.approximate_s / found.bandwidth_s - 1) if found.bandwidth_s else 0.0
     steps = f"{found.steps} step{'s' * (found.steps != 1)}"
@@ -201,9 +160,9 @@ def _figures(
         note = f"expected (80 %: {time(e.low_s)} to {time(e.high_s)}), {chosen}"
         rows.append(("time", time(e.time_s), note))
     rows.append(("roofline", time(found.time_s), where))
-    if ring_s is not None:
+    if found.ring_s is not None:
         note = "ideal without reduction in the switches: --algorithm ring"
-        rows.append(("ring", time(ring_s), note))
+        rows.append(("ring", time(found.ring_s), note))
     for name, said in (("busbw", "as nccl-tests"), ("algbw", "size / time, as nccl-tests")):
         ideal = rate(getattr(found, f"{name}_bytes_per_s"))
         got = rate(getattr(e, f"{name}_bytes_per_s")) if e else ideal
@@ -234,32 +193,6 @@ def _level_table(found: CollectiveTime) -> Table:
     return Table.of(columns, found.levels, "Levels")
 
 
-def _switch_traffic(
-    found: CollectiveTime, spec: ClusterSpec, algorithm: str
-) -> tuple[list[tuple[str, str, str]], dict[str, float]]:
-    from gpuscale.core.network.switch_traffic import (
-        all_gather_traffic,
-        in_switch_all_reduce_traffic,
-    )
-
-    domain = min(spec.scaleup_domain_gpus, found.n_gpus)
-    if found.op == "all-gather":
-        nodes = -(-found.n_gpus // domain)
-        values = asdict(all_gather_traffic(found.array_bytes, nodes, domain))
-    elif found.op == "all-reduce" and algorithm == "sharp" and found.n_gpus <= domain:
-        values = asdict(in_switch_all_reduce_traffic(found.array_bytes, found.n_gpus))
-    else:
-        raise GpuscaleError(
-            f"--switch-bytes does not cover this {found.op}",
-            "all-gather over nodes, and all-reduce --algorithm sharp inside one node",
-        )
-    rows = [
-        (key.removesuffix("_bytes").replace("_", " "), format_si(v, "bytes"), "")
-        for key, v in values.items()
-    ]
-    return rows, values
-
-
 def _size(value: float) -> str:
     """Bytes, in binary units where they are exact."""
     for unit, factor in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 1024.0)):
@@ -268,7 +201,7 @@ def _size(value: float) -> str:
     return format_si(value, "bytes")
 
 
-def _table(rows: list[CollectiveTime], expected: list[Expected | None]) -> Table:
+def _table(rows: Sequence[CollectiveAnswer]) -> Table:
     columns: dict[str, str | Column] = {
         "array_bytes": Column("array_bytes", "bytes", _size),
         "nccl_size_bytes": Column("nccl_size_bytes", "nccl-tests size", _size),
@@ -281,34 +214,27 @@ def _table(rows: list[CollectiveTime], expected: list[Expected | None]) -> Table
         "binding_level": "bound by",
     }
     values = [{k: getattr(r, k) for k in columns} for r in rows]
-    if any(expected):
+    if any(r.expected for r in rows):
         columns |= {"expected_s": "expected", "expected_busbw_bytes_per_s": "expected busbw"}
-        for value, e in zip(values, expected, strict=True):
+        for value, e in zip(values, [r.expected for r in rows], strict=True):
             value["expected_s"] = e and e.time_s
             value["expected_busbw_bytes_per_s"] = e and e.busbw_bytes_per_s
     return Table.of(columns, values)
 
 
-def sweep_document(
-    rows: list[CollectiveTime],
-    told: list[Told | None],
-    used: Used,
-    loaded: Loaded,
-    warnings: list[str],
-) -> Document:
-    """Table over sizes."""
-    op, expected = rows[0].op, [t and t.answer for t in told]
+def sweep_document(case: Case, rows: Sequence[CollectiveAnswer], told: Told | None) -> Document:
+    """Table over sizes, and how the last was made."""
+    op = rows[0].op
     title = (
-        f"{op} on {rows[0].n_gpus:,} GPUs of {loaded.cluster.name}; roofline (ideal)"
-        + (", and expected apart" if any(expected) else "")
+        f"{op} on {rows[0].n_gpus:,} GPUs of {case.loaded.cluster.name}; roofline (ideal)"
+        + (", and expected apart" if any(r.expected for r in rows) else "")
         + f"\nbytes counted: {COUNTED[op]}"
     )
-    result = SizesAnswer(tuple(_with(r, e) for r, e in zip(rows, expected, strict=True)))
     return Document(
         "collective",
-        asdict(used),
-        result,
-        [Text(title), _table(rows, expected), *changed(loaded)],
-        warnings,
-        terms=_terms(rows[-1], told[-1], used.hop_latency_s),
+        case.inputs,
+        SizesAnswer(tuple(rows)),
+        [Text(title), _table(rows), *changed(case.loaded)],
+        case.warnings,
+        terms=_terms(rows[-1], told, case.asked.hop_latency),
     )
