@@ -97,6 +97,8 @@ class Roofline(options.Machine, Swept):
 
         if self.dtype is not None:
             check_dtype(self.dtype.strip().lower())
+        from gpuscale.io.inputs import load_inputs
+
         name = self.target.strip().lower()
         if name == "chip":
             return _chip(self)
@@ -106,7 +108,19 @@ class Roofline(options.Machine, Swept):
             raise GpuscaleError(
                 "networks have a command of their own", f"`gpuscale network {_where(self)}`"
             )
-        return _axis(self, name) if name in AXES else _board(self)
+        model = None if name in AXES else self.target
+        if model is not None:
+            _check_model(model)
+        where, figures = _where(self), self.catalogue
+        loaded = load_inputs(self, cluster=where, model=model, catalogue=figures)
+        if model is None:
+            from gpuscale.answers.roofline.limit import axis_document
+
+            return axis_document(loaded, name, self, self.dtype or _default_dtype(loaded))
+        from gpuscale.answers.roofline.board import board_document
+
+        _refuse_shape(self)
+        return board_document(loaded, self, self.dtype or _default_dtype(loaded))
 
 
 def _where(asked: Roofline) -> str:
@@ -130,27 +144,6 @@ def _chip(asked: Roofline) -> Document:
     other = load_gpu(asked.compare, asked.catalogue) if asked.compare else None
     loaded = load_inputs(asked, gpu=gpu, catalogue=asked.catalogue)
     return chip_document(loaded, other, asked.clock, asked.catalogue)
-
-
-def _axis(asked: Roofline, name: str) -> Document:
-    from gpuscale.answers.roofline.limit import axis_document
-    from gpuscale.io.inputs import load_inputs
-
-    loaded = load_inputs(asked, cluster=_where(asked), catalogue=asked.catalogue)
-    return axis_document(loaded, name, asked, asked.dtype or _default_dtype(loaded))
-
-
-def _board(asked: Roofline) -> Document:
-    from gpuscale.answers.roofline.board import board_document
-    from gpuscale.io.inputs import load_inputs
-
-    _check_model(asked.target)
-    loaded = load_inputs(
-        asked, cluster=_where(asked), model=asked.target, catalogue=asked.catalogue
-    )
-    _refuse_shape(asked)
-    dtype = asked.dtype or _default_dtype(loaded)
-    return board_document(loaded, asked, dtype)
 
 
 def _default_dtype(loaded: Loaded) -> str:

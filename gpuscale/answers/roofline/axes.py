@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.roofline.records import AT_LEAST, AT_MOST, Limit, Links, need_of, row_of
 from gpuscale.core.limits import formulas as limits
@@ -13,6 +13,7 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline
 
+Times = tuple[float | None, float | None]
 PER_GPU = (AT_LEAST, "tokens per GPU")
 DEGREE = (AT_MOST, "degree")
 WIDTH = (AT_LEAST, "expert width F")
@@ -32,33 +33,17 @@ def _dp(x: Roofline, links: Links, axis: str) -> list[Limit]:
     for scope, rate in links.scopes():
         nodes = x.nodes if scope == "cluster" else None
         need = m * limits.dp_min_tokens_per_gpu(links.peak, rate, experts, k, nodes, x.spans)
-        times_s = None
+        times_s: Times = (None, None)
         if x.batch_tokens and x.gpus and x.hidden and x.ffn:
-            math_s = limits.dp_math_s(
-                x.batch_tokens,
-                x.hidden,
-                ffn_hidden_size=x.ffn,
-                n_gpus=x.gpus,
-                flop_per_s=links.peak,
-                top_k=k,
-                n_matrices=x.matrices,
-            )
+            widths = x.batch_tokens, x.hidden, x.ffn
+            math_s = limits.dp_math_s(*widths, x.gpus, links.peak, k, x.matrices)
             comm_s = m * limits.dp_comm_s(x.hidden, x.ffn, rate, experts, x.matrices, nodes)
             times_s = math_s, comm_s / x.spans
         judged = have if over == (scope == "cluster") else None
         inputs["few"] = (nodes - 1) / nodes if nodes else 1.0
-        row = row_of(
-            links,
-            scope,
-            rate,
-            (need, *PER_GPU),
-            have,
-            judged,
-            formula=formula,
-            inputs=inputs,
-            times_s=times_s,
-        )
-        rows.append(row)
+        made = formula, inputs
+        of = (need, *PER_GPU)
+        rows.append(row_of(links, (scope, rate), of, have, judged, made, times_s))
     if x.nodes and links.node is not None:
         rows.append(_dp_levels(x, links, have, m * experts / k))
     return rows
@@ -75,9 +60,8 @@ def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> L
     formula = f"times * max({gpu}, {node}) / spans"
     inputs = {"times": times, "gpu": links.gpu, "node": links.node, "d": d, "x": x.nodes}
     inputs["spans"] = x.spans
-    return row_of(
-        links, "both, exact", rate, (need, *PER_GPU), have, have, formula=formula, inputs=inputs
-    )
+    at = "both, exact", rate
+    return row_of(links, at, (need, *PER_GPU), have, have, (formula, inputs))
 
 
 def _tp(x: Roofline, links: Links, axis: str) -> list[Limit]:
@@ -90,35 +74,25 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[Limit]:
     rows = []
     for scope, rate in links.scopes():
         need = limits.tp_limit(ffn, links.peak, rate, x.matrices)
-        times_s = None
+        times_s: Times = (None, None)
         if x.batch_tokens and x.hidden and x.tp:
             times_s = (
                 limits.tp_math_s(x.batch_tokens, x.hidden, ffn, x.tp, links.peak, x.matrices),
                 limits.tp_comm_s(x.batch_tokens, x.hidden, rate),
             )
         judged = have if inside and scope == "node" else None
-        row = row_of(
-            links,
-            scope,
-            rate,
-            (need, *DEGREE),
-            have,
-            judged,
-            formula=formula,
-            inputs=inputs,
-            times_s=times_s,
-        )
-        rows.append(row)
+        made = formula, inputs
+        rows.append(row_of(links, (scope, rate), (need, *DEGREE), have, judged, made, times_s))
     usable = limits.tp_max(rows[0].need or 1.0, links.node_gpus, (ffn, x.heads or 0))
     of = (float(usable), AT_MOST, "divides node, F and heads")
-    rows.append(row_of(links, "usable", links.gpu, of, have))
+    rows.append(row_of(links, ("usable", links.gpu), of, have))
     if links.node is not None:  # a group over several nodes, by each of its levels
         d, judged = links.node_gpus, None if inside else have
         wide = ffn * x.matrices / 2
         within, outside = limits.tp_max_spanning(wide, links.peak, links.gpu, links.node, d)
         found = (("nodes: inside", links.gpu, within), ("nodes: network", links.node, outside))
         for scope, rate, need in found if d > 1 else found[1:]:
-            rows.append(row_of(links, scope, rate, (need, *DEGREE), have, judged))
+            rows.append(row_of(links, (scope, rate), (need, *DEGREE), have, judged))
     return rows
 
 
@@ -133,62 +107,29 @@ def _ep(x: Roofline, links: Links, axis: str) -> list[Limit]:
             "`--set cluster.node_egress_bytes_per_s='400 GB/s'` states it",
         )
     node, rate = (1, links.gpu) if inside else (d, links.node or links.gpu)
-    need = limits.ep_min_ffn(
-        ep,
-        k,
-        flop_per_s=links.peak,
-        egress_bytes_per_s=rate,
-        node_gpus=node,
-        dispatch_bytes=x.dispatch_bytes,
-        max_nodes=x.max_nodes,
-        n_matrices=x.matrices,
-    )
+    more: dict[str, Any] = {"dispatch_bytes": x.dispatch_bytes, "max_nodes": x.max_nodes}
+    need = limits.ep_min_ffn(ep, k, links.peak, rate, node, n_matrices=x.matrices, **more)
     formula = "flop_per_s / bytes_per_s * (dispatch + combine) / (2 * matrices) * (z - d) / k"
     inputs = {"dispatch": x.dispatch_bytes, "combine": 2.0, "matrices": x.matrices, "z": ep}
     most = x.max_nodes * node / ep if x.max_nodes else 1.0
     inputs |= {"d": node, "k": k, "reached": min(node * k / ep, 1.0, most)}
-    times_s = _ep_times_s(x, links.peak, rate, node, ep, k)
-    formula = f"{formula} * reached"
-    scope, of = f"ep {ep}, top-{k}", (need, *WIDTH)
-    rows = [
-        row_of(links, scope, rate, of, have, have, formula=formula, inputs=inputs, times_s=times_s)
-    ]
+    times_s: Times = (None, None)
+    if x.batch_tokens and x.hidden and x.ffn:
+        widths = x.hidden, x.ffn
+        times_s = (
+            limits.ep_math_s(x.batch_tokens, k, *widths, ep, links.peak, x.matrices),
+            limits.ep_comm_s(x.batch_tokens, x.hidden, ep, k, rate, node, **more),
+        )
+    at, made = (f"ep {ep}, top-{k}", rate), (f"{formula} * reached", inputs)
+    rows = [row_of(links, at, (need, *WIDTH), have, have, made, times_s)]
     if links.node is not None:
         any_need = limits.ep_large_min_ffn(links.peak, links.node, d) * 2 / x.matrices
-        rows.append(row_of(links, "any degree", links.node, (any_need, *WIDTH), have))
+        rows.append(row_of(links, ("any degree", links.node), (any_need, *WIDTH), have))
     if links.node is not None and x.ffn:
         largest = limits.ep_max_scaleout(x.ffn * x.matrices / 2, k, links.peak, links.node, d)
         of = (largest, AT_MOST, "while k >= Z/D")
-        rows.append(row_of(links, "largest degree", links.node, of, float(ep)))
+        rows.append(row_of(links, ("largest degree", links.node), of, float(ep)))
     return rows
-
-
-def _ep_times_s(
-    x: Roofline, peak: float, rate: float, node: int, ep: int, k: int
-) -> tuple[float, float] | None:
-    """Arithmetic and exchange of the experts, where batch and widths are given. [s]."""
-    if not (x.batch_tokens and x.hidden and x.ffn):
-        return None
-    math_s = limits.ep_math_s(
-        x.batch_tokens,
-        k,
-        hidden_size=x.hidden,
-        ffn_hidden_size=x.ffn,
-        ep=ep,
-        flop_per_s=peak,
-        n_matrices=x.matrices,
-    )
-    comm_s = limits.ep_comm_s(
-        x.batch_tokens,
-        x.hidden,
-        ep=ep,
-        top_k=k,
-        egress_bytes_per_s=rate,
-        node_gpus=node,
-        dispatch_bytes=x.dispatch_bytes,
-        max_nodes=x.max_nodes,
-    )
-    return math_s, comm_s
 
 
 def _pp(x: Roofline, links: Links, axis: str) -> list[Limit]:
@@ -231,19 +172,8 @@ def _cp(x: Roofline, links: Links, axis: str) -> list[Limit]:
         for mask, times in (("full", 1.0), ("causal", 2.0)):
             causal = mask == "causal"
             need = limits.ring_attention_min_tokens_per_gpu(links.peak, rate, share, causal)
-            inputs, said = {"share": share, "times": times}, f"{scope}, {mask}"
-            rows.append(
-                row_of(
-                    links,
-                    said,
-                    rate,
-                    (need, *PER_GPU),
-                    have,
-                    judged,
-                    formula=formula,
-                    inputs=inputs,
-                )
-            )
+            at, made = (f"{scope}, {mask}", rate), (formula, {"share": share, "times": times})
+            rows.append(row_of(links, at, (need, *PER_GPU), have, judged, made))
     return rows
 
 

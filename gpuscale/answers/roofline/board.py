@@ -187,7 +187,7 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str) -> Document:
         answered_no=bool(over),
         terms=_terms(layout, tokens, rows),
         csv_table=table,
-        pictures=lambda: _pictures(loaded, x, layout, dtype, tokens),
+        pictures=lambda: _pictures(loaded, x, layout, tokens),
     )
 
 
@@ -209,10 +209,7 @@ def _terms(layout: Layout, tokens: float, rows: tuple[LimitRow, ...]) -> tuple[T
     return tuple(found)
 
 
-def _pictures(loaded: Loaded, x: Roofline, layout: Layout, dtype: str, tokens: float) -> list[Any]:
+def _pictures(loaded: Loaded, x: Roofline, layout: Layout, tokens: float) -> list[Any]:
     from gpuscale.answers.roofline.pictures import board_pictures
 
-    def laid_out(given: Roofline) -> Layout:
-        return board_layout(loaded.model, loaded.cluster, given, dtype)
-
-    return board_pictures(loaded, x, layout, dtype, tokens, laid_out)
+    return board_pictures(loaded, x, layout, tokens)

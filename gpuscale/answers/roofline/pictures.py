@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.roofline.board import board_layout
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.model.operators import Operator, operators
@@ -24,22 +24,13 @@ DECODED = 64
 """Sequences of the decoding pass that is drawn."""
 
 
-def board_pictures(
-    loaded: Loaded,
-    x: Roofline,
-    layout: Layout,
-    dtype: str,
-    tokens: float,
-    laid_out: Callable[[Roofline], Layout],
-) -> list[Any]:
+def board_pictures(loaded: Loaded, x: Roofline, layout: Layout, tokens: float) -> list[Any]:
     """Operators of the model under the roof of its GPU, and the board over the number of GPUs."""
-    charts: list[Any] = [_operators(loaded, layout, dtype)]
-    limits = _limits(loaded, x, layout, tokens, laid_out)
-    return [*charts, limits] if limits else charts
+    return [c for c in (_operators(loaded, layout), _limits(loaded, x, layout, tokens)) if c]
 
 
-def _operators(loaded: Loaded, layout: Layout, dtype: str) -> Any:
-    model, gpu = loaded.model, loaded.gpu
+def _operators(loaded: Loaded, layout: Layout) -> Any:
+    model, gpu, dtype = loaded.model, loaded.gpu, layout.precision
     peak, hbm = gpu.flop_per_s(dtype) or 0.0, gpu.hbm_bytes_per_s
     arch = load_arch(gpu)
 
@@ -69,20 +60,14 @@ def _operators(loaded: Loaded, layout: Layout, dtype: str) -> Any:
     )
 
 
-def _limits(
-    loaded: Loaded,
-    x: Roofline,
-    layout: Layout,
-    tokens: float,
-    laid_out: Callable[[Roofline], Layout],
-) -> Any:
+def _limits(loaded: Loaded, x: Roofline, layout: Layout, tokens: float) -> Any:
     boards: dict[int, dict[str, float]] = {}
     width = layout.tp * layout.cp * layout.pp
     sizes = [width * 2**k for k in range(24) if width * 2**k <= 4 * layout.n_gpus]
     for n_gpus in [n for n in sizes if 16 * n >= layout.n_gpus]:
         given = replace(x, gpus=n_gpus, tp=layout.tp, cp=layout.cp, pp=layout.pp, ep=layout.ep)
         try:
-            here = laid_out(given)
+            here = board_layout(loaded.model, loaded.cluster, given, layout.precision)
             rows = limits_board(loaded.model, loaded.cluster, here, tokens)
         except (ValueError, GpuscaleError):
             continue

@@ -46,36 +46,24 @@ AT_LEAST, AT_MOST = ">=", "<="
 
 def row_of(
     links: Links,
-    scope: str,
-    rate: float,
+    at: tuple[str, float],
     limit: tuple[float, str, str],
     have: float | None,
     judged: float | None = None,
-    *,
-    formula: str = "",
-    inputs: Mapping[str, float] | None = None,
-    times_s: tuple[float, float] | None = None,
+    made: tuple[str, Mapping[str, float]] = ("", {}),
+    times_s: tuple[float | None, float | None] = (None, None),
 ) -> Limit:
     """Row of a limit (need, relation, of what); `judged` is what is held against it, if anything.
 
-    `rate`: of the scope. [byte/s]. `inputs`: of the formula, peak and rate apart. `times_s`:
-    arithmetic and exchange.
+    `at`: scope and its rate [byte/s]. `made`: formula and its inputs, peak and rate apart.
+    `times_s`: arithmetic and exchange.
     """
     need, relation, quantity = limit
-    known = {"flop_per_s": links.peak, "bytes_per_s": rate, **(inputs or {})}
-    return Limit(
-        scope,
-        rate,
-        need=need,
-        relation=relation,
-        quantity=quantity,
-        have=have,
-        math_s=times_s[0] if times_s else None,
-        comm_s=times_s[1] if times_s else None,
-        verdict=verdict_of(judged, need, relation),
-        formula=formula,
-        inputs={name: float(value) for name, value in known.items() if name in formula},
-    )
+    formula, inputs = made
+    known = {"flop_per_s": links.peak, "bytes_per_s": at[1], **inputs}
+    used = {name: float(value) for name, value in known.items() if name in formula}
+    verdict = verdict_of(judged, need, relation)
+    return Limit(*at, need, relation, quantity, have, *times_s, verdict, formula, used)
 
 
 def verdict_of(have: float | None, need: float, relation: str) -> str:
