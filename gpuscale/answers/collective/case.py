@@ -87,7 +87,8 @@ def _case(asked: Collective) -> Case:
         raise GpuscaleError(f"{spec.name}: {error}", "see `gpuscale presets` for others") from None
     name = asked.algorithm or _usual(asked.op, spec, levels, n_gpus, asked.inner)
     algorithm = _algorithm(asked.op, name, spec, n_gpus)
-    return Case(asked, loaded, spec, levels, n_gpus, algorithm, _routing(asked, n_gpus))
+    routing = _routing(asked, n_gpus)
+    return Case(asked, loaded, spec, levels, n_gpus=n_gpus, algorithm=algorithm, routing=routing)
 
 
 def collective_document(asked: Collective) -> Document:
@@ -116,9 +117,8 @@ def collective_document(asked: Collective) -> Document:
         plain = case.algorithm != "ring" and not asked.algorithm and not asked.sweep
         named = case.algorithm if asked.algorithm else None
         once = case.routing.top_k or 1 if asked.once_per_node else 1
-        told = expected_time(
-            row, case.spec, case.levels, asked.inner, named, asked.calibration, once
-        )
+        found = row, case.spec, case.levels, asked.inner, named
+        told = expected_time(*found, calibration=asked.calibration, once_per_node_of=once)
         return made_of(
             CollectiveAnswer,
             row,

@@ -43,7 +43,7 @@ def _dp(x: Roofline, links: Links, axis: str) -> list[Limit]:
         inputs["few"] = (nodes - 1) / nodes if nodes else 1.0
         made = formula, inputs
         of = (need, *PER_GPU)
-        rows.append(row_of(links, (scope, rate), of, have, judged, made, times_s))
+        rows.append(row_of(links, (scope, rate), of, have, judged, made=made, times_s=times_s))
     if x.nodes and links.node is not None:
         rows.append(_dp_levels(x, links, have, m * experts / k))
     return rows
@@ -82,7 +82,9 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[Limit]:
             )
         judged = have if inside and scope == "node" else None
         made = formula, inputs
-        rows.append(row_of(links, (scope, rate), (need, *DEGREE), have, judged, made, times_s))
+        rows.append(
+            row_of(links, (scope, rate), (need, *DEGREE), have, judged, made=made, times_s=times_s)
+        )
     usable = limits.tp_max(rows[0].need or 1.0, links.node_gpus, (ffn, x.heads or 0))
     of = (float(usable), AT_MOST, "divides node, F and heads")
     rows.append(row_of(links, ("usable", links.gpu), of, have))
@@ -121,7 +123,7 @@ def _ep(x: Roofline, links: Links, axis: str) -> list[Limit]:
             limits.ep_comm_s(x.batch_tokens, x.hidden, ep, k, rate, node, **more),
         )
     at, made = (f"ep {ep}, top-{k}", rate), (f"{formula} * reached", inputs)
-    rows = [row_of(links, at, (need, *WIDTH), have, have, made, times_s)]
+    rows = [row_of(links, at, (need, *WIDTH), have, have, made=made, times_s=times_s)]
     if links.node is not None:
         any_need = limits.ep_large_min_ffn(links.peak, links.node, d) * 2 / x.matrices
         rows.append(row_of(links, ("any degree", links.node), (any_need, *WIDTH), have))

@@ -212,4 +212,4 @@ def _terms(layout: Layout, tokens: float, rows: tuple[LimitRow, ...]) -> tuple[T
 def _pictures(loaded: Loaded, x: Roofline, layout: Layout, tokens: float) -> list[Any]:
     from gpuscale.answers.roofline.pictures import board_pictures
 
-    return board_pictures(loaded, x, layout, tokens)
+    return board_pictures(loaded, x, layout, tokens, board_layout)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.roofline.board import board_layout
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.model.operators import Operator, operators
@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline
     from gpuscale.core.layout import Layout
     from gpuscale.io.inputs import Loaded
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.model import ModelSpec
 
+LayoutOf = Callable[["ModelSpec", "ClusterSpec", "Roofline", str], "Layout"]
 DECODED = 64
 """Sequences of the decoding pass that is drawn."""
 
 
-def board_pictures(loaded: Loaded, x: Roofline, layout: Layout, tokens: float) -> list[Any]:
+def board_pictures(
+    loaded: Loaded, x: Roofline, layout: Layout, tokens: float, layout_of: LayoutOf
+) -> list[Any]:
     """Operators of the model under the roof of its GPU, and the board over the number of GPUs."""
-    return [c for c in (_operators(loaded, layout), _limits(loaded, x, layout, tokens)) if c]
+    limits = _limits(loaded, x, layout, tokens, layout_of)
+    return [c for c in (_operators(loaded, layout), limits) if c]
 
 
 def _operators(loaded: Loaded, layout: Layout) -> Any:
@@ -60,14 +66,14 @@ def _operators(loaded: Loaded, layout: Layout) -> Any:
     )
 
 
-def _limits(loaded: Loaded, x: Roofline, layout: Layout, tokens: float) -> Any:
+def _limits(loaded: Loaded, x: Roofline, layout: Layout, tokens: float, layout_of: LayoutOf) -> Any:
     boards: dict[int, dict[str, float]] = {}
     width = layout.tp * layout.cp * layout.pp
     sizes = [width * 2**k for k in range(24) if width * 2**k <= 4 * layout.n_gpus]
     for n_gpus in [n for n in sizes if 16 * n >= layout.n_gpus]:
         given = replace(x, gpus=n_gpus, tp=layout.tp, cp=layout.cp, pp=layout.pp, ep=layout.ep)
         try:
-            here = board_layout(loaded.model, loaded.cluster, given, layout.precision)
+            here = layout_of(loaded.model, loaded.cluster, given, layout.precision)
             rows = limits_board(loaded.model, loaded.cluster, here, tokens)
         except (ValueError, GpuscaleError):
             continue

@@ -63,7 +63,8 @@ def row_of(
     known = {"flop_per_s": links.peak, "bytes_per_s": at[1], **inputs}
     used = {name: float(value) for name, value in known.items() if name in formula}
     verdict = verdict_of(judged, need, relation)
-    return Limit(*at, need, relation, quantity, have, *times_s, verdict, formula, used)
+    made_row = *at, need, relation, quantity, have, *times_s, verdict
+    return Limit(*made_row, formula=formula, inputs=used)
 
 
 def verdict_of(have: float | None, need: float, relation: str) -> str:
