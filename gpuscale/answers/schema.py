@@ -33,7 +33,16 @@ class Schema(Question):
 
     def answer(self) -> Document:
         """Print it."""
-        return _answer(self.name)
+        import json
+
+        from gpuscale.render.document import Document, Text
+
+        known = [*COMMANDS, "sweep"]
+        if self.name not in known:
+            raise unknown_name("command", self.name, known, f"known: {', '.join(known)}")
+        found = schema_of(self.name)
+        said = Text(json.dumps(found, indent=1))
+        return Document("schema", {"command": self.name}, found, [said])
 
 
 def schema_of(name: str) -> dict[str, Any]:
@@ -48,15 +57,3 @@ def schema_of(name: str) -> dict[str, Any]:
 def _found(result: str) -> Any:
     module, _, name = result.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _answer(name: str) -> Document:
-    import json
-
-    from gpuscale.render.document import Document, Text
-
-    known = [*COMMANDS, "sweep"]
-    if name not in known:
-        raise unknown_name("command", name, known, f"known: {', '.join(known)}")
-    found = schema_of(name)
-    return Document("schema", {"command": name}, found, [Text(json.dumps(found, indent=1))])

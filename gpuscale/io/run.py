@@ -244,15 +244,11 @@ def rent_of(gpu: str, term: str = "on-demand") -> Rate | None:
         age = max(0, (today() - newest).days)
     prices = sorted(o.usd_per_gpu_hour for o in found)
     n = len(prices)
-    return Rate(
-        usd_per_gpu_hour=statistics.median(prices),
-        low_usd=prices[0],
-        high_usd=prices[-1],
-        kind=term,
-        origin=f"median of {n} offer{'s' * (n > 1)}",
-        as_of=newest.isoformat() if dated else "undated",
-        age_days=age,
+    origin, as_of = (
+        f"median of {n} offer{'s' * (n > 1)}",
+        newest.isoformat() if dated else "undated",
     )
+    return Rate(statistics.median(prices), prices[0], prices[-1], term, origin, as_of, age)
 
 
 def age_text(rate: Rate) -> str:

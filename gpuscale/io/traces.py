@@ -79,15 +79,24 @@ def _csv_requests(text: Iterable[str], where: str) -> Iterator[Request]:
     rows = csv.reader(text)
     header = [name.strip().lower() for name in next(rows, [])]
     at = {key: _index(header, names) for key, names in COLUMNS.items()}
-    for key in ("time", "input", "output"):
-        if at[key] is None:
-            raise GpuscaleError(
-                f"{where}: line 1: no column `{key}`", "the first line names time,input,output"
-            )
+    time, prompt, answer, prefix, session = at.values()
+    if time is None or prompt is None or answer is None:
+        missing = next(key for key, i in at.items() if i is None)
+        raise GpuscaleError(
+            f"{where}: line 1: no column `{missing}`", "the first line names time,input,output"
+        )
     try:
-        yield from _requests(rows, at, where)
+        for row in rows:
+            if not any(row) or float(row[answer]) == 0.0:  # failed requests of BurstGPT: no answer
+                continue
+            tokens = _tokens(row[prompt]), _tokens(row[answer])
+            shared = int(float(row[prefix])) if prefix is not None and row[prefix].strip() else 0
+            chat = row[session].strip() or None if session is not None else None
+            yield Request(_seconds(row[time]), *tokens, max(0, shared), chat)
     except csv.Error as error:
         raise GpuscaleError(f"{where}: not a CSV file: {error}") from None
+    except (ValueError, IndexError) as error:
+        raise GpuscaleError(f"{where}: line {rows.line_num}: {error}", "as 12.5,1024,256") from None
 
 
 DAYS = {"office": tuple(1.0 if 9 <= hour < 18 else 0.1 for hour in range(24))}
@@ -125,10 +134,8 @@ def _scaled(rates: list[float], peak_per_s: float | None) -> list[float]:
 
 
 def _rates(path: str) -> list[float]:
-    where, hint = (
-        shown_name(path),
-        "a CSV file with a column `rate`, evenly over a day; office; sine:3",
-    )
+    where = shown_name(path)
+    hint = "a CSV file with a column `rate`, evenly over a day; office; sine:3"
     rows = list(csv.reader(read_lines(path, MOST_PARTS + 1)))
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     at = _index(header, ("rate", "requests_per_s", "requests/s", "rps", "qps"))
@@ -149,26 +156,6 @@ def _rates(path: str) -> list[float]:
 
 def _index(header: Sequence[str], names: Sequence[str]) -> int | None:
     return next((header.index(name) for name in names if name in header), None)
-
-
-def _requests(
-    rows: Iterator[list[str]], at: dict[str, int | None], where: str
-) -> Iterator[Request]:
-    time, prompt, answer, prefix, session = (at[key] for key in COLUMNS)
-    assert time is not None and prompt is not None and answer is not None
-    for line, row in enumerate(rows, 2):
-        if not row or not any(row):
-            continue
-        try:
-            made = float(row[answer])
-            if made == 0.0:  # failed requests of BurstGPT: no answer
-                continue
-            tokens = _tokens(row[prompt]), _tokens(row[answer])
-            shared = int(float(row[prefix])) if prefix is not None and row[prefix].strip() else 0
-            chat = row[session].strip() or None if session is not None else None
-            yield Request(_seconds(row[time]), *tokens, max(0, shared), chat)
-        except (ValueError, IndexError) as error:
-            raise GpuscaleError(f"{where}: line {line}: {error}", "as 12.5,1024,256") from None
 
 
 def _tokens(text: str) -> int:

@@ -74,17 +74,14 @@ def _line(number: int, line: str, where: str) -> Any:
 def _benchmark(record: Mapping[str, Any], where: str) -> Found:
     """Of `vllm bench serve --save-detailed` and of `sglang.bench_serving --output-details`."""
     inputs, outputs = record["input_lens"], record["output_lens"]
-    starts = record.get("start_times") or ()
-    pairs = [(int(i), int(o)) for i, o in zip(inputs, outputs, strict=False) if i >= 1 and o >= 1]
-    if len(starts) == len(inputs):
-        timed = zip(starts, inputs, outputs, strict=False)
-        found = [Request(float(t), int(i), int(o)) for t, i, o in timed if i >= 1 and o >= 1]
-        return found, True, []
-    rate = record.get("request_rate")
-    if isinstance(rate, (int, float)) and 0.0 < rate < 1e9:
+    starts, rate = record.get("start_times") or (), record.get("request_rate")
+    timed = len(starts) == len(inputs)
+    rows = zip(starts if timed else [0.0] * len(inputs), inputs, outputs, strict=False)
+    found = [Request(float(t), int(i), int(o)) for t, i, o in rows if i >= 1 and o >= 1]
+    if not timed and isinstance(rate, (int, float)) and 0.0 < rate < 1e9:
         note = f"{where}: no start times; spread evenly at its request rate, {rate:g}/s"
-        return [Request(k / rate, i, o) for k, (i, o) in enumerate(pairs)], True, [note]
-    return [Request(0.0, i, o) for i, o in pairs], False, []
+        return [one._replace(at_s=k / rate) for k, one in enumerate(found)], True, [note]
+    return found, timed, []
 
 
 def _profiled(record: Mapping[str, Any]) -> Found:
@@ -132,14 +129,14 @@ def _objects(records: Sequence[Mapping[str, Any]], where: str) -> Found:
                 f"{where}: request {number}: no input_length and output_length",
                 "as Mooncake's traces: timestamp, input_length, output_length",
             )
-        start_ns = flat.get("request_start_ns")
-        at = float(start_ns) / 1e9 if start_ns is not None else _millis(values["time"])
-        timed = timed and at is not None
+        start_ns, start_ms = flat.get("request_start_ns"), values["time"]  # AIPerf's, Mooncake's
+        timed = timed and (start_ns is not None or start_ms is not None)
+        at = float(start_ms or 0.0) / 1e3 if start_ns is None else float(start_ns) / 1e9
         chat, blocks = values["session"], flat.get("hash_ids") or ()
         tokens = (max(1, int(values["input"])), max(1, int(values["output"])))
         shared = int(values["prefix"] or 0)
         found.append(
-            Request(at or 0.0, *tokens, shared, None if chat is None else str(chat), tuple(blocks))
+            Request(at, *tokens, shared, None if chat is None else str(chat), tuple(blocks))
         )
     return found, timed, []
 
@@ -147,8 +144,3 @@ def _objects(records: Sequence[Mapping[str, Any]], where: str) -> Found:
 def _value(flat: Mapping[str, Any], names: Sequence[str]) -> Any:
     found = next((flat[name] for name in names if flat.get(name) is not None), None)
     return found.get("value") if isinstance(found, dict) else found
-
-
-def _millis(value: Any) -> float | None:
-    """Time of a request in lines of JSON, ms as Mooncake has it. [s]."""
-    return None if value is None else float(value) / 1e3

@@ -65,7 +65,7 @@ def to_html(document: Document, command: str) -> str:
         "</header>",
         _contents(found, document),
         "<main>",
-        *_warnings(document),
+        *(f'<p class="warn">Warning: {words(w)}</p>' for w in document.warnings),
         *written(found),
         *folded(document),
         "</main>",
@@ -111,10 +111,6 @@ def _verdict(document: Document) -> str:
         return f'<p class="verdict no">{said}</p>'
     fits = getattr(document.result, "fits", None)
     return '<p class="verdict ok">Fits</p>' if fits is True else ""
-
-
-def _warnings(document: Document) -> list[str]:
-    return [f'<p class="warn">Warning: {words(w)}</p>' for w in document.warnings]
 
 
 def _sections(document: Document) -> list[Section]:

@@ -12,7 +12,7 @@ from gpuscale.answers.lifetime import fleet_of, life_of, outlook_rows, restart_s
 from gpuscale.answers.money import age_warnings, bill_of, bill_rows, stops_per_s
 from gpuscale.answers.summary import cost_points
 from gpuscale.core.model.params import count_params
-from gpuscale.core.quantity import format_si, format_time
+from gpuscale.core.quantity import format_si
 from gpuscale.core.quantity import format_time as t
 from gpuscale.core.run.checkpoint import (
     checkpoint_parts,
@@ -57,14 +57,9 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
     n_nodes = -(-n_gpus // cluster.gpus_per_node)
     n, trained, parts = _parts(asked, loaded)
     total = parts.total_bytes
+    other, writers = stops_per_s(asked), asked.writers
     saved, found = life_of(
-        asked,
-        cluster,
-        total,
-        asked.time,
-        n_gpus,
-        writers=asked.writers,
-        other_per_s=stops_per_s(asked),
+        asked, cluster, total, asked.time, n_gpus, writers=writers, other_per_s=other
     )
     g, mean = found.goodput, found.goodput.mtbf_s
     store = store_of(asked, cluster, n_nodes, n_gpus)
@@ -117,7 +112,7 @@ def checkpoint_document(asked: Checkpoint) -> Document:
     name = loaded.model.name if asked.model is not None else f"{r.n_params:.4g} parameters"
     title = f"{name}  {r.n_gpus:,} {loaded.gpu.name} ({loaded.cluster.name})  saved {asked.saver}"
     clock = f"{r.n_interruptions_by_clock:,.3g} interruptions in so long by the clock"
-    time_rows = [("time computed", _days(asked.time), clock), *outlook_rows(r.outlook, r.n_gpus)]
+    time_rows = [("time computed", t(asked.time, 4), clock), *outlook_rows(r.outlook, r.n_gpus)]
     first = f"{100 * r.first_order_frac:.1f} %"
     note = "useful to first order (Kokolis et al.); parts from the exact form where stops are dense"
     time_rows.append(("", first, note))
@@ -176,17 +171,9 @@ def _summary(asked: Checkpoint, title: str, r: CheckpointAnswer) -> list[Point]:
             f"{100 * r.lost_frac:.1f} %",
             f"{r.n_interruptions:,.3g} interruptions; saving {100 * r.saving_frac:.2f} %",
         ),
-        *(
-            [Point("would help", o.helps[0].lever, f"saves {t(o.helps[0].saved_s, 3)}")]
-            if o.helps
-            else []
-        ),
+        *(Point("would help", h.lever, f"saves {t(h.saved_s, 3)}") for h in o.helps[:1]),
         *cost_points(r.bill),
     ]
-
-
-def _days(time_s: float) -> str:
-    return format_time(time_s, 4)
 
 
 def _rate_note(fleet: Fleet) -> str:

@@ -110,15 +110,12 @@ def save_time(
     writers = min(n_gpus, writers or n_gpus)
     per_gpu = total_bytes / writers
     copy_s = per_gpu / (store.host_link_bytes_per_s * saver.host_copy_frac)
-    limits = {
-        "store": total_bytes / store.write_bytes_per_s,
-        "node link": total_bytes / (min(n_nodes, writers) * store.node_bytes_per_s),
-        "host link": copy_s,
-    }
-    bound = max(limits, key=lambda name: limits[name])
+    link_s = total_bytes / (min(n_nodes, writers) * store.node_bytes_per_s)
+    limits = {"store": total_bytes / store.write_bytes_per_s, "node link": link_s}
     if saver.kind == "memory":  # a peer's memory takes the copy over the network
-        limits = {"node link": limits["node link"], "host link": copy_s}
-        bound = max(limits, key=lambda name: limits[name])
+        limits = {"node link": link_s}
+    limits["host link"] = copy_s
+    bound = max(limits, key=lambda name: limits[name])
     write_s = saver.fixed_s + limits[bound]
     blocking_s = write_s
     if saver.kind != "blocking":
