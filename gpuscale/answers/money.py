@@ -113,7 +113,7 @@ def rate_of(cluster: ClusterSpec, given: float | None = None, spot: bool = False
         day = day_of(cluster.price_date)
         age = None if day is None else max(0, (today() - day).days)
         kind = cluster.price_kind or "preset"
-        return Rate(own, own, own, kind, cluster.name, cluster.price_date, age)
+        return Rate(own, own, own, kind, cluster.name, cluster.price_date, age_days=age)
     return rent_of(cluster.gpu.name) or rent_of(cluster.gpu.name, "capacity-block")
 
 
@@ -221,7 +221,9 @@ def bill_of(
     else:
         rate = rate_of(cluster, given, asked.spot)
     making = load_making(cluster.gpu.name, life_s, use)
-    found = charge(time_s, n_gpus, rate, draw, site, work_frac, tokens, making)
+    found = charge(
+        time_s, n_gpus, rate, draw, site, work_frac=work_frac, tokens=tokens, making=making
+    )
     return Bill(rate, found, site, draw, own, rent, break_even_utilisation=share)
 
 

@@ -248,7 +248,7 @@ def rent_of(gpu: str, term: str = "on-demand") -> Rate | None:
         f"median of {n} offer{'s' * (n > 1)}",
         newest.isoformat() if dated else "undated",
     )
-    return Rate(statistics.median(prices), prices[0], prices[-1], term, origin, as_of, age)
+    return Rate(statistics.median(prices), prices[0], prices[-1], term, origin, as_of, age_days=age)
 
 
 def age_text(rate: Rate) -> str:
