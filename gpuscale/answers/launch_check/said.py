@@ -102,19 +102,13 @@ def _machines(said: Said) -> str:
     return ", ".join(parts)
 
 
+DEGREES = {"TP": "tp", "PP": "pp", "VPP": "vpp", "CP": "cp", "EP": "ep", "ETP": "etp", "DP": "dp"}
+
+
 def _layout(said: Said) -> str:
-    named = (
-        ("TP", said.tp),
-        ("PP", said.pp),
-        ("VPP", said.vpp),
-        ("CP", said.cp),
-        ("EP", said.ep or 1),
-        ("ETP", said.etp or 1),
-        ("DP", said.dp or 1),
-        ("replicas", said.dp_replicate or 1),
-    )
-    parts = [f"{name} {n}" for name, n in named if n > 1]
-    parts += [f"{k.upper()} {v}" for k, v in said.unread.items() if k.upper() in dict(named)]
+    named = {**DEGREES, "replicas": "dp_replicate"}
+    parts = [f"{word} {n}" for word, f in named.items() if (n := getattr(said, f) or 1) > 1]
+    parts += [f"{k.upper()} {v}" for k, v in said.unread.items() if k.upper() in DEGREES]
     own = "as its recipe says" if "recipe" in said.unread else "data parallel alone"
     parts = parts or [said.unread.get("layout", own)]
     if said.zero_stage is not None:
@@ -134,21 +128,17 @@ def _layout(said: Said) -> str:
 
 BATCH = {
     "micro_batch_size": "micro-batch",
+    "accumulation": "accumulation",
     "global_batch_size": "global batch",
     "seq_len": "sequences of",
 }
 
 
 def _batch(said: Said) -> str:
-    named = (
-        ("micro-batch", said.micro_batch_size),
-        ("accumulation", said.accumulation),
-        ("global batch", said.global_batch_size),
-        ("sequences of", said.seq_len),
-    )
-    parts = [f"{name} {n:,}" for name, n in named if n]
-    for key, word in BATCH.items():
-        parts += [f"{word} {said.unread[key]}"] if key in said.unread else []
+    parts = [f"{word} {n:,}" for field, word in BATCH.items() if (n := getattr(said, field))]
+    parts += [
+        f"{word} {said.unread[field]}" for field, word in BATCH.items() if field in said.unread
+    ]
     return ", ".join(parts)
 
 

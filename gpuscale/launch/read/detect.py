@@ -230,7 +230,7 @@ def _table(table: dict[str, Any]) -> Found | None:
     if isinstance(arguments := table.get("MODEL_ARGS"), dict) and (
         "--num-layers" in arguments or "--tensor-model-parallel-size" in arguments
     ):
-        return megatron.read(["pretrain_gpt.py", *as_flags(arguments)], "model")
+        return megatron.read(["pretrain_gpt.py", *" ".join(as_flags(arguments)).split()], "model")
     if found := of_table(table, "rl") or of_table(neox_keys(table), "shape", "hub"):
         return found
     if {"zero_optimization", "train_micro_batch_size_per_gpu"} & keys:

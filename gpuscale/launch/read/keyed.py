@@ -162,9 +162,8 @@ def sections(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
 
 def read_flagscale(table: dict[str, Any]) -> Found:
     """Read a YAML of FlagScale: Megatron's options in sections."""
-    given = {f"--{key.replace('_', '-')}": v for key, v in flat(table) if key and v is not None}
-    given = {key: v for key, v in given.items() if "${" not in str(v)}
-    found = read(["pretrain_gpt.py", *as_flags(given)], "model")
+    given = {key: value for key, value in flat(table) if key and "${" not in str(value)}
+    found = read(["pretrain_gpt.py", *" ".join(as_flags(given)).split()], "model")
     found.version, found.not_understood, found.asked = "FlagScale", [], {}
     return found
 
@@ -212,17 +211,6 @@ def lists(table: Any, depth: int = 0) -> dict[str, list[Any]]:
             found[str(key).rsplit(".", 1)[-1]] = value
         found |= lists(value, depth + 1)
     return found
-
-
-def put_numbers(table: dict[str, Any], fields: dict[str, str], found: Found) -> None:
-    """Put the whole numbers of a table on the fields that they mean."""
-    for key, field in fields.items():
-        if UNSET in str(table.get(key, "")):
-            found.unread[field] = str(table[key]).replace(UNSET, "")
-        number = whole(table.get(key))
-        if number is not None and number > 0:
-            setattr(found, field, number)
-            found.places[field] = f"{key}: {number}"
 
 
 def whole(value: Any) -> int | None:

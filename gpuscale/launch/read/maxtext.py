@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
@@ -11,13 +12,13 @@ from gpuscale.io.models import load_model
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
-from gpuscale.launch.read.keyed import put_numbers, whole
-from gpuscale.launch.read.nested import put_shape
+from gpuscale.launch.read.keyed import whole
+from gpuscale.launch.read.nested import Nested, put_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIELDS = {"max_target_length": "seq_len", "gradient_accumulation_steps": "accumulation"}
+FIELDS = {"seq_len": "max_target_length", "accumulation": "gradient_accumulation_steps"}
 _WORDS = launch_table("words")["maxtext"]
 AXES: dict[str, list[str]] = _WORDS["axes"]
 BASE: dict[str, Any] = _WORDS["base"]
@@ -25,7 +26,7 @@ MODELS: dict[str, str] = _WORDS["models"]
 QKV = ("query_proj", "key_proj", "value_proj")
 DOTS = (*QKV, "out_proj", "mlpwi", "mlpwo")
 KEPT: dict[str, list[str]] = _WORDS["kept"]
-SHAPE: dict[str, str] = _WORDS["shape"]
+SHAPE: dict[str, str] = launch_table("words")["shapes"]["maxtext"]
 BASE_SHAPE: dict[str, int] = _WORDS["base_shape"]
 SHAPE_KEYS = tuple(k for keys in SHAPE.values() for k in keys.split() if k.startswith("base_"))
 BLOCKS = ("", "default", "llama2", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt3")
@@ -50,64 +51,59 @@ def read(table: dict[str, Any], config: str = "base.yml") -> Found:
     the command names; another than `base.yml` holds further keys.
     """
     found = Found("maxtext", software="jax", version="MaxText 0.2.2")
-    put_numbers(table, FIELDS, found)
-    name = table.get("model_name")
     stem = re.sub(r"^.*/|\.ya?ml$", "", config)
+    at = Nested(found, table)
+    at.put(FIELDS)
+    name = at.text("model_name")
     if stem != "base":
         found.beside.append(f"{stem}.yml")
         name = name or stem.replace("_", "-")
-    if UNSET in str(name):
-        found.unread["model"] = str(name).replace(UNSET, "")
-        name = None
-    found.model_name = MODELS.get(str(name), str(name)) if name not in (None, "default") else None
-    found.mtp = bool(whole(table.get("mtp_num_layers")))
-    if (
-        found.model_name is None
-        and "model" not in found.unread
-        and (stem == "base" or any(k in table for k in SHAPE_KEYS))
-    ):
-        _shape(table, found)
+    if UNSET in name:
+        found.unread["model"] = name.replace(UNSET, "")
+    elif name not in ("", "None", "default"):
+        found.model_name = MODELS.get(name, name)
+    elif stem == "base" or any(k in table for k in SHAPE_KEYS):
+        _shape(at)
+    found.mtp = at.has("mtp_num_layers") and at.true("mtp_num_layers")
     if stem == "base":
-        table = BASE | table
-        found.seq_len = found.seq_len or whole(table["max_target_length"])
-    _degrees(table, found)
-    _remat(table, found)
-    if (whole(table.get("num_vocab_tiling")) or 1) > 1:
+        at = Nested(found, BASE | table)
+        found.seq_len = found.seq_len or at.number("max_target_length")
+    _degrees(at)
+    _remat(at)
+    if (at.number("num_vocab_tiling") or 1) > 1:
         found.settings["loss"] = "chunked"
-    if str(table.get("use_dpo")).lower() == "true":
+    if at.true("use_dpo"):
         found.rl = {"method": "dpo"}
-    if str(table.get("weight_dtype")) == "bfloat16":  # the moments have it too
+    if at.text("weight_dtype") == "bfloat16":  # the moments have it too
         found.settings["recipe"] = "bf16-adam"
-    elif str(table.get("grad_dtype")) == "bfloat16":
+    elif at.text("grad_dtype") == "bfloat16":
         found.settings["gradients"] = "bf16"
-    _formats(table, found)
-    offload = str(table.get("optimizer_memory_host_offload", "")).lower()
-    found.offload_optimizer = offload == "true"
+    _formats(at)
+    found.offload_optimizer = at.true("optimizer_memory_host_offload")
     try:
-        per_device = float(str(table.get("per_device_batch_size", "")))
+        per_device = float(at.text("per_device_batch_size"))
     except ValueError:
         return found
     batch = round(per_device * found.tp * found.cp * found.pp)
     if found.pp > 1:  # cut into the micro-batches of the pipeline, as many as stages by default
-        count = whole(table.get("num_pipeline_microbatches")) or 0
-        found.accumulation = count if count > 0 else found.pp
+        found.accumulation = at.number("num_pipeline_microbatches") or found.pp
         batch //= found.accumulation
     found.micro_batch_size = max(1, batch)
     return found
 
 
-def _formats(table: dict[str, Any], found: Found) -> None:
+def _formats(at: Nested) -> None:
     """Format of the products, and what the optimizer holds (configs/types.py, optimizers.py)."""
-    said = str(table.get("quantization") or "")
+    found, said = at.found, at.text("quantization")
     found.precision = next((name for name in FORMATS if name in said), "bf16")
     if found.precision == "bf16" and said.lower() not in ("", "none", "null") and UNSET not in said:
         found.notes.append(f"quantization {said[:40]} is not predicted: products are taken in bf16")
-    kind = str(table.get("opt_type") or "adamw")
+    kind = at.text("opt_type") or "adamw"
     if kind == "sgd":  # optax.sgd without momentum
         found.held["optimizer"] = 0.0
     elif kind == "adamw":  # the second moment has the format of the weights
-        weight = 2 if str(table.get("weight_dtype")) == "bfloat16" else 4
-        first = {"bfloat16": 2, "float32": 4}.get(str(table.get("mu_dtype")), weight)
+        weight = 2 if at.text("weight_dtype") == "bfloat16" else 4
+        first = {"bfloat16": 2, "float32": 4}.get(at.text("mu_dtype"), weight)
         found.held |= {"optimizer": (first + weight) / (2 * weight)} if first != weight else {}
     elif kind != "adam_pax" and UNSET not in kind:
         found.notes.append(f"opt_type {kind[:40]} is counted as Adam, by its two moments")
@@ -117,47 +113,43 @@ FORMATS = ("mxfp8", "nvfp4", "fp8")
 """Formats in the names of its quantisations; those of integers are not predicted."""
 
 
-def _shape(table: dict[str, Any], found: Found) -> None:
+def _shape(at: Nested) -> None:
     """Build the model of the keys over those of `base.yml`, scaled as a whole."""
-    block = str(table.get("decoder_block") or "")
-    if "base_num_heads" in table or "scale" in table:
+    found, block = at.found, at.text("decoder_block")
+    if at.has("base_num_heads") or at.has("scale"):
         found.beyond.append("keys of MaxText's first releases, of 2023")
     if block not in BLOCKS:
         found.model_name = block
         return
-    times = _scales(table)
-    dims: dict[str, int | None] = {}
-    for key, names in SHAPE.items():
-        said = (whole(str(table.get(name, "")).replace("_", "")) for name in names.split())
-        usual = BASE_SHAPE.get(key)
-        number = next((n for n in said if n and n > 0), usual)
-        dims[key] = number * times.get(key, 1) if number else None
+    times, said = _scales(at), at.dims("maxtext")
+    dims: dict[str, int | None] = {
+        key: n * times.get(key, 1) if (n := said[key] or BASE_SHAPE.get(key)) else None
+        for key in said
+    }
     if (dims["experts"] or 1) < 2:
         dims |= {"experts": None, "top_k": None, "expert_ffn": None}
-    activations = table.get("mlp_activations", "silu,linear")
-    gated = not isinstance(activations, (list, str)) or str(activations).count(",") > 0
-    positions = block == "gpt3"
-    tied = str(table.get("logits_via_embedding", False)).lower() == "true"
-    name = str(table.get("run_name") or "model")
-    name = "model" if UNSET in name else name[:40]
-    put_shape(found, name, dims, gated=gated, tied=tied, bias=positions, learned=positions)
+    activations = at.get("mlp_activations")
+    gated = activations is None or "," in str(activations)
+    learned, tied = block == "gpt3", at.true("logits_via_embedding")
+    name = at.known("run_name")[:40] or "model"
+    put_shape(found, name, dims, gated=gated, tied=tied, bias=learned, learned=learned)
 
 
-def _scales(table: dict[str, Any]) -> dict[str, int]:
+def _scales(at: Nested) -> dict[str, int]:
     """Dimension -> by how much the scale of the whole multiplies it (pyconfig.py)."""
-    log2 = math.log2(whole(table.get("global_parameter_scale")) or 1)
+    log2 = math.log2(at.number("global_parameter_scale") or 1)
     base, rest = divmod(int(log2), 3)  # get_individual_scales
     wider = dict.fromkeys(("heads", "kv", "ffn", "expert_ffn"), 2 ** (base + (rest > 0)))
     return {"layers": 2**base, "hidden": 2 ** (base + (rest > 1)), **wider}
 
 
-def _remat(table: dict[str, Any], found: Found) -> None:
+def _remat(at: Nested) -> None:
     """Put what is computed again on the record: all but the products that the policy keeps."""
-    policy = str(table.get("remat_policy", "full"))
+    found, policy = at.found, at.text("remat_policy") or "full"
     kept: Sequence[str] | None = KEPT.get(policy)
     if policy == "custom":  # each product by itself: remat, device or offload
-        kept = tuple(n for n in (*DOTS, "mlpwi_0", "context") if table.get(n) == "device")
-    found.offload_activations = policy == "custom" and table.get("decoder_layer_input") == "offload"
+        kept = tuple(n for n in (*DOTS, "mlpwi_0", "context") if at.text(n) == "device")
+        found.offload_activations = at.text("decoder_layer_input") == "offload"
     if kept is None:
         found.beyond.append(f"remat_policy {policy[:40]}: what it keeps is not known here")
         return
@@ -171,27 +163,26 @@ def _remat(table: dict[str, Any], found: Found) -> None:
     found.settings["recompute_modules"] = tuple(again)
 
 
-def _degrees(table: dict[str, Any], found: Found) -> None:
+def _degrees(at: Nested) -> None:
     """Degrees of the mesh, and its devices where every axis has a number."""
+    found = at.found
 
     def axis(kind: str, name: str, default: int = 1) -> int:
-        value = whole(table.get(f"{kind}_{name}_parallelism"))
+        value = whole(at.get(f"{kind}_{name}_parallelism"))
         return default if value is None else value
 
     for degree, names in AXES.items():
-        product = math.prod(max(1, axis(k, n)) for k in ("ici", "dcn") for n in names)
-        setattr(found, degree, product)
-        for kind in ("ici", "dcn"):
-            for name in names:
-                if axis(kind, name) > 1:
-                    found.places[degree] = f"{kind}_{name}_parallelism: {axis(kind, name)}"
+        sizes = {f"{k}_{n}_parallelism": axis(k, n) for k in ("ici", "dcn") for n in names}
+        setattr(found, degree, math.prod(max(1, n) for n in sizes.values()))
+        for key, n in sizes.items():
+            if n > 1:
+                found.places[degree] = f"{key}: {n}"
     found.sequence_parallel = found.tp > 1  # the axis of activation_embed is split (base.yml)
     if found.pp > 1:
-        found.vpp = _repeats(table, found)
+        found.vpp = _repeats(at)
     fsdp = axis("ici", "fsdp", -1), axis("ici", "fsdp_transpose"), axis("dcn", "fsdp")
-    sharded = str(table.get("shard_optimizer_over_data", "")).lower() == "true"
     whole_weights = all(n == 1 for n in fsdp) and found.ep == 1  # `embed` is split over experts
-    found.zero_stage = int(sharded) if whole_weights else 3
+    found.zero_stage = int(at.true("shard_optimizer_over_data")) if whole_weights else 3
     outer = axis("dcn", "data", -1)
     replicas = max(1, outer) * max(1, axis("ici", "data"))
     if found.zero_stage == 3 and replicas > 1:
@@ -212,18 +203,15 @@ SHIPPED = ("sft", "dpo", "sft-vision-chartqa", "sft-vision-slidevqa", "gpu_smoke
 """Configurations of its own over `base.yml` that say no layout."""
 
 
-def _repeats(table: dict[str, Any], found: Found) -> int:
+def _repeats(at: Nested) -> int:
     """Chunks of a stage: as said, or as many as its layers make (configs/types.py)."""
-    said = whole(table.get("num_pipeline_repeats")) or -1
-    if said > 0:
+    found, model = at.found, at.found.model
+    if said := at.number("num_pipeline_repeats"):
         return said
-    model = found.model
     if model is None and found.model_name:
-        try:
+        with suppress(GpuscaleError):
             model = load_model(found.model_name).spec
-        except GpuscaleError:
-            return 1
-    each = whole(table.get("num_layers_per_pipeline_stage")) or 1
+    each = at.number("num_layers_per_pipeline_stage") or 1
     return max(1, model.n_layers // (found.pp * each)) if model else 1
 
 

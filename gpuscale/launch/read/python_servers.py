@@ -6,12 +6,13 @@ options of their commands as arguments; Ray's `LLMConfig` is the table of its YA
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.launch.read import serving
 from gpuscale.launch.read.found import UNSET, Found, main_of
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.served_tables import read_served
+from gpuscale.launch.read.tables import as_flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,23 +57,13 @@ def _constructed(program: Program) -> Iterator[Found]:
         said = {key: value for key, value in keys.items() if key != "**"}
         if words and "model" not in said:
             said["model"] = words[0]
-        line = [*COMMANDS[package], *_options(said)]
+        line = [*COMMANDS[package], *as_flags(said)]
         found = serving.read(line, "trtllm" if package == "tensorrt_llm" else package)
         if "**" in keys:
             found.unread.setdefault("tp", str(keys["**"]).replace(UNSET, ""))
         found.not_understood = []
         if found.model_name or found.unread:
             yield found
-
-
-def _options(said: dict[str, Any]) -> Iterator[str]:
-    """Arguments of a call as options of a command."""
-    for key, value in said.items():
-        if value is None or value is False or isinstance(value, (dict, list)):
-            continue
-        yield f"--{key.replace('_', '-')}"
-        if value is not True:
-            yield str(value)
 
 
 def _commanded(program: Program) -> Iterator[Found]:

@@ -10,7 +10,7 @@ from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.serving import read
-from gpuscale.launch.read.tables import yaml_tables
+from gpuscale.launch.read.tables import as_flags, yaml_tables
 
 
 def read_served(table: dict[str, Any]) -> Found | None:
@@ -26,15 +26,7 @@ def _line(engine: str, model: str, options: Mapping[str, Any], more: Any = ()) -
     words = [{"vllm": "vllm", "sglang": "sglang"}.get(engine, "trtllm-serve")]
     words += ["serve"] * (words != ["trtllm-serve"])
     words += [model] if model else []
-    for option, value in options.items():
-        if value is not None and value is not False and not isinstance(value, (dict, list)):
-            words += [option] if value is True else [option, str(value)]
-    return read([*words, *(str(w) for w in more or ())], engine)
-
-
-def _as_options(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of a table as an engine's options."""
-    return {f"--{str(key).replace('_', '-').lstrip('-')}": value for key, value in table.items()}
+    return read([*words, *as_flags(options), *(str(w) for w in more or ())], engine)
 
 
 # --- engines' own YAML -------------------------------------------------------------------------
@@ -56,7 +48,7 @@ def _config(table: dict[str, Any]) -> Found | None:
     if counts[engine] < 2 - alone or not isinstance(model, str):
         return None
     kept = {k: v for k, v in table.items() if k not in ("model", "model_tag")}
-    found = _line(engine, "", {"--model": model or None, **_as_options(kept)})
+    found = _line(engine, "", {"--model": model or None, **kept})
     found.unread.pop("tp", None)
     return found
 
@@ -157,7 +149,7 @@ def _ray(table: dict[str, Any]) -> Found | None:
     source = "model_loading_config.model_source model_loading_config.model_id"
     older = "engine_config.hf_model_id engine_config.model_id"
     kwargs = at.get("engine_kwargs", "engine_config.engine_kwargs")
-    options = _as_options(kwargs if isinstance(kwargs, dict) else {})
+    options = kwargs if isinstance(kwargs, dict) else {}
     found = _line("vllm", _hub_or_path(at.text(*source.split(), *older.split())), options)
     if workers := at.number("scaling_config.num_workers"):
         found.tp = max(found.tp, workers)

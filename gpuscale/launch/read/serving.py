@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from typing import Any
 
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.engines import (
@@ -106,44 +108,39 @@ class _Line:
         self.found.places[field] = f"{option} {value}"
         return value
 
-    def whole(self, field: str, least: int = 1) -> int | None:
-        """Value as a whole number; another text is noted as wrong, one below `least` as unsaid."""
+    def _made(self, field: str, make: Callable[[str], float], kind: str, *unsaid: str) -> Any:
+        """Value as a number; None where a word of `unsaid` stands; another text is wrong."""
         text = self.text(field)
-        if text is None or text in ("auto", "all", "null"):
+        if not text or text in unsaid:
             return None
         try:
-            number = int(text.replace("_", ""))
+            return make(text)
         except ValueError:
-            self.found.wrong.append(f"{self.given[field][0]} {text[:40]}: not a whole number")
+            self.found.wrong.append(f"{self.given[field][0]} {text[:40]}: not a {kind}")
             return None
-        return number if number >= least else None
+
+    def whole(self, field: str) -> int | None:
+        """Value as a whole number; one below 1 is unsaid."""
+        number: int | None = self._made(field, int, "whole number", "auto", "all", "null")
+        return number if number and number > 0 else None
 
     def length(self, field: str) -> int | None:
         """Tokens: a number, or `32k` (1,000) and `32K` (1,024) as vLLM reads them."""
-        text = self.text(field)
-        if text is None or text in ("auto", "-1", "0"):
-            return None
-        scale = {"k": 1000, "K": 1024, "m": 10**6, "M": 1024**2}.get(text[-1:], 1)
-        try:
-            return round(float(text[:-1] if scale > 1 else text) * scale)
-        except ValueError:
-            self.found.wrong.append(f"{self.given[field][0]} {text[:40]}: not a length")
-            return None
+        number: int | None = self._made(field, _tokens, "length", "auto", "-1", "0")
+        return number
 
     def share(self, field: str) -> float | None:
         """Share of the memory, above 0 and at most 1."""
-        text = self.text(field)
-        if not text:
-            return None
-        try:
-            number = float(text)
-        except ValueError:
-            self.found.wrong.append(f"{self.given[field][0]} {text[:40]}: not a number")
-            return None
-        if not 0 < number <= 1:
-            said = f"{self.given[field][0]} {text}: must be above 0 and at most 1"
-            self.found.wrong.append(said)
+        number: float | None = self._made(field, float, "number")
+        if number is not None and not 0 < number <= 1:
+            said = " ".join(self.given[field])
+            self.found.wrong.append(f"{said}: must be above 0 and at most 1")
         return number
+
+
+def _tokens(text: str) -> int:
+    scale = {"k": 1000, "K": 1024, "m": 10**6, "M": 1024**2}.get(text[-1:], 1)
+    return round(float(text[:-1] if scale > 1 else text) * scale)
 
 
 def read(words: list[str], name: str) -> Found:

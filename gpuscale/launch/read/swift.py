@@ -10,6 +10,7 @@ from gpuscale.launch.read import megatron
 from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.rl import put_trainer
+from gpuscale.launch.read.tables import as_flags
 from gpuscale.launch.read.trainer import read_arguments
 
 if TYPE_CHECKING:
@@ -75,14 +76,10 @@ def _beside(table: dict[str, Any], found: Found) -> None:
 
 def _over_megatron(table: dict[str, Any]) -> Found:
     """Read flags of Megatron with underscores and values: `--sequence_parallel true`."""
-    words = ["pretrain_gpt.py", "--use-distributed-optimizer"]  # its own default
-    for key, value in table.items():
-        flag = f"--{key.replace('_', '-')}"
-        if str(value).lower() in ("true", "false"):
-            words += [flag] if str(value).lower() == "true" else []
-        else:
-            words += [flag, str(value)]
-    found = megatron.read(words, str(table.get("model", "model")))
+    truths = {"true": True, "false": False}
+    words = as_flags({key: truths.get(str(v).lower(), v) for key, v in table.items()})
+    start = ("pretrain_gpt.py", "--use-distributed-optimizer")  # its own default
+    found = megatron.read([*start, *words], str(table.get("model", "model")))
     found.kind = "ms-swift"
     found.version = "ms-swift over Megatron-Core"
     found.not_understood.clear()  # ms-swift's own options are no list of ours

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
@@ -62,12 +63,17 @@ def _plain(loader: Any, _tag: str, node: Any) -> Any:
     return loader.construct_scalar(node)
 
 
-def as_flags(table: dict[str, Any]) -> list[str]:
-    """Write a table of flags as words: a true one stands alone, a false one is left out."""
+def as_flags(table: Mapping[str, Any]) -> list[str]:
+    """Write a table as options of a command: a true one stands alone, an empty one is left out.
+
+    >>> as_flags({"tensor_parallel_size": 2, "--layers": 4, "enforce_eager": True, "seed": None})
+    ['--tensor-parallel-size', '2', '--layers', '4', '--enforce-eager']
+    """
     words: list[str] = []
     for key, value in table.items():
-        if value is not False:
-            words += [str(key)] if value is True else [str(key), *str(value).split()]
+        if value is not False and value is not None and not isinstance(value, (dict, list)):
+            option = "--" + str(key).replace("_", "-").lstrip("-")
+            words += [option] if value is True else [option, str(value)]
     return words
 
 
