@@ -70,10 +70,8 @@ def _network(made: Design, hosts: Hosts, wish: Wish, network: int) -> Iterator[C
             f"{used[leaf]}",
             "rack" if wish.rack_links else "row",
         )
-    if made.n_tiers > 1:
-        yield from _leaf_links(made, counts, mark)
-    if made.n_tiers > 2:
-        yield from _spine_links(made, counts, mark)
+    for tier in range(made.n_tiers - 1):
+        yield from _uplinks(made, counts, mark, tier)
 
 
 def _host_links(
@@ -102,41 +100,31 @@ def _host_links(
                 yield node, nic, plane * per_plane + p, leaf
 
 
-def _leaf_links(made: Design, counts: Sequence[int], mark: str) -> Iterator[Cable]:
-    leafs, spines = counts[0], counts[1]
-    up = made.tiers[0].ports_up
-    pod_leafs = made.tiers[1].ports_down if made.n_tiers > 2 else leafs
-    pod_spines = up if made.n_tiers > 2 else spines
-    taken = [0] * spines
-    for leaf in range(leafs):
-        pod, place = divmod(leaf, pod_leafs)
+def _uplinks(made: Design, counts: Sequence[int], mark: str, tier: int) -> Iterator[Cable]:
+    """Links from one tier of switches to the next."""
+    below, above = made.tiers[tier], made.tiers[tier + 1]
+    taken = [0] * counts[tier + 1]
+    for lower in range(counts[tier]):
+        for j in range(below.ports_up):
+            upper = _above(made, counts, tier, lower, j)
+            taken[upper] += 1
+            yield Cable(
+                f"{mark}{below.name}-{lower + 1:03d}",
+                f"{below.ports_down + j + 1}",
+                f"{mark}{above.name}-{upper + 1:03d}",
+                f"{taken[upper]}",
+                "hall",
+            )
+
+
+def _above(made: Design, counts: Sequence[int], tier: int, lower: int, j: int) -> int:
+    """Switch of the next tier to which link `j` of a switch goes."""
+    up, uppers, three = made.tiers[tier].ports_up, counts[tier + 1], made.n_tiers > 2
+    if tier == 0:
+        pod, place = divmod(lower, made.tiers[1].ports_down if three else counts[0])
+        pod_spines = up if three else uppers
         first = pod * pod_spines
-        n = max(1, min(pod_spines, spines - first))
-        for j in range(up):
-            spine = first + (place * up + j) % n
-            taken[spine] += 1
-            yield Cable(
-                f"{mark}leaf-{leaf + 1:03d}",
-                f"{made.tiers[0].ports_down + j + 1}",
-                f"{mark}spine-{spine + 1:03d}",
-                f"{taken[spine]}",
-                "hall",
-            )
-
-
-def _spine_links(made: Design, counts: Sequence[int], mark: str) -> Iterator[Cable]:
-    spines, cores = counts[1], counts[2]
-    up, pod_spines = made.tiers[1].ports_up, made.tiers[0].ports_up
-    own = cores // pod_spines if made.even else 0  # cores of one index
-    taken = [0] * cores
-    for spine in range(spines):
-        for j in range(up):
-            core = (spine % pod_spines) * own + j % own if own else (spine * up + j) % cores
-            taken[core] += 1
-            yield Cable(
-                f"{mark}spine-{spine + 1:03d}",
-                f"{made.tiers[1].ports_down + j + 1}",
-                f"{mark}core-{core + 1:03d}",
-                f"{taken[core]}",
-                "hall",
-            )
+        return first + (place * up + j) % max(1, min(pod_spines, uppers - first))
+    pod_spines = made.tiers[0].ports_up
+    own = uppers // pod_spines if made.even else 0  # cores of one index
+    return (lower % pod_spines) * own + j % own if own else (lower * up + j) % uppers

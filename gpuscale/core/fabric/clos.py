@@ -244,17 +244,9 @@ def _tiers(one: Tree, ports: Ports, n_networks: int, groups: Sequence[int]) -> t
 
 def _links(one: Tree, ports: Ports, wish: Wish, hosts: Hosts, n_networks: int) -> tuple[Links, ...]:
     n_host = hosts.n_links + wish.manager_links
-    copper = wish.rack_links is not None
-    groups = [
-        Links(
-            "host",
-            NAMES[0],
-            n_host,
-            ports.down_bytes_per_s,
-            math.ceil(n_host / wish.links_per_cable),
-            not copper,
-        )
-    ]
+    cables = math.ceil(n_host / wish.links_per_cable)
+    rate, optical = ports.down_bytes_per_s, wish.rack_links is None
+    groups = [Links("host", NAMES[0], n_host, rate, cables, optical)]
     for i, n in enumerate(one.links_up):
         total = n * n_networks
         cables = math.ceil(total / wish.links_per_cable)

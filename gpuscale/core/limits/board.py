@@ -105,38 +105,22 @@ def _rule_tokens(case: Case, inner: int) -> float:
     return case.peak * one / case.layout.pp
 
 
-def _weights_row(
-    case: Case,
-    axis: str,
-    *,
-    width: float,
-    n_experts: int,
-    top_k: int,
-    inner: int,
-    chosen: bool,
-    note: str,
-    passes: int = 1,
-    gathers: int = 2,
-    over_backward: float = 1.0,
-) -> LimitRow:
+def _weights_row(case: Case, axis: str, width: float, note: str) -> LimitRow:
     """Row of an exchange of weights or gradients: a limit on tokens per GPU.
 
-    `width`: of what is exchanged. `inner`: ranks among which it is split already. `passes`: times
-    in a step. `over_backward`: arithmetic beside it over that of the backward pass. `chosen`: the
-    ZeRO stage is that of the axis.
+    `width`: of what is exchanged. ZeRO-3 gathers twice and scatters once, every micro-batch, beside
+    the whole step; else the gradient is exchanged once, beside the backward pass.
     """
     s, lay = case.shape, case.layout
+    n_experts, top_k = (1, 1) if axis == "dp" else (s.n_experts, s.top_k)
+    inner = lay.tp if n_experts == 1 else lay.ep * lay.etp  # ranks among which it is split already
+    passes, gathers, over_backward = 1, 2, 1.0
+    if axis == "fsdp":
+        passes, gathers, over_backward = lay.n_micro_batches, 3, STEP_OVER_BACKWARD
     span = lay.tp * lay.cp * lay.dp
     ranks = max(1, span // inner)
-    math_s = over_backward * f.dp_math_s(
-        case.batch_tokens / passes,
-        s.hidden_size,
-        width,
-        n_gpus=lay.n_gpus,
-        flop_per_s=case.peak,
-        top_k=top_k,
-        n_matrices=s.n_matrices,
-    )
+    widths = case.batch_tokens / passes, s.hidden_size, width
+    math_s = over_backward * f.dp_math_s(*widths, lay.n_gpus, case.peak, top_k, s.n_matrices)
     layer_bytes = 2 * s.n_matrices * n_experts * s.hidden_size * width
     comm_s = gathers * _gather_s(case, layer_bytes, span, min(inner, span)) / lay.pp
     have = case.tokens_per_gpu
@@ -147,7 +131,7 @@ def _weights_row(
         ("tokens per GPU", have, ">=", have * comm_s / math_s),
         passes * n_experts / top_k * _rule_tokens(case, inner),
         note,
-        in_use=ranks > 1 and chosen,
+        in_use=ranks > 1 and (lay.zero_stage == 3) == (axis == "fsdp"),
         unused="not used" if ranks == 1 else "",
     )
 
@@ -160,50 +144,21 @@ def _dp(case: Case) -> LimitRow:
     if s.n_experts > 1:
         width = s.shared_width + s.mixer_weights / (s.n_matrices * s.hidden_size)
         note += "; attention and shared experts"
-    return _weights_row(
-        case,
-        "dp",
-        width=width,
-        n_experts=1,
-        top_k=1,
-        inner=lay.tp,
-        chosen=lay.zero_stage < 3,
-        note=note,
-    )
+    return _weights_row(case, "dp", width, note)
 
 
 def _moe_dp(case: Case) -> LimitRow:
     """Gradient of the experts against their backward pass."""
-    s, lay = case.shape, case.layout
-    return _weights_row(
-        case,
-        "moe-dp",
-        width=s.ffn_hidden_size,
-        n_experts=s.n_experts,
-        top_k=s.top_k,
-        inner=lay.ep * lay.etp,
-        chosen=lay.zero_stage < 3,
-        note=f"experts: E/k = {s.n_experts / s.top_k:g}",
-    )
+    s = case.shape
+    note = f"experts: E/k = {s.n_experts / s.top_k:g}"
+    return _weights_row(case, "moe-dp", s.ffn_hidden_size, note)
 
 
 def _fsdp(case: Case) -> LimitRow:
     """ZeRO-3: two all-gathers and a reduce-scatter of each layer, every micro-batch."""
-    s, lay = case.shape, case.layout
-    m = lay.n_micro_batches
-    return _weights_row(
-        case,
-        "fsdp",
-        width=s.ffn_hidden_size,
-        n_experts=s.n_experts,
-        top_k=s.top_k,
-        inner=lay.tp if s.n_experts == 1 else lay.ep * lay.etp,
-        chosen=lay.zero_stage == 3,
-        note=f"ZeRO-3, {m} micro-batch{'es' * (m > 1)}",
-        passes=m,
-        gathers=3,
-        over_backward=STEP_OVER_BACKWARD,
-    )
+    m = case.layout.n_micro_batches
+    note = f"ZeRO-3, {m} micro-batch{'es' * (m > 1)}"
+    return _weights_row(case, "fsdp", case.shape.ffn_hidden_size, note)
 
 
 def _tp(case: Case) -> LimitRow:
@@ -242,20 +197,12 @@ def _ep(case: Case) -> LimitRow:
     node, egress = (1, case.gpu_egress) if inside else (case.domain, case.domain_egress)
     most = None if inside else s.n_route_groups or None
     tokens = case.batch_tokens * shown / (lay.tp * lay.cp * lay.dp)
-    math_s = f.ep_math_s(
-        tokens,
-        s.top_k,
-        hidden_size=s.hidden_size,
-        ffn_hidden_size=s.ffn_hidden_size,
-        ep=shown,
-        flop_per_s=case.peak,
-        n_matrices=s.n_matrices,
-        shared_ffn_hidden_size=s.shared_width,
-    )
+    widths = s.hidden_size, s.ffn_hidden_size
+    work = tokens, s.top_k, *widths, shown, case.peak, s.n_matrices
+    math_s = f.ep_math_s(*work, shared_ffn_hidden_size=s.shared_width)
     comm_s = f.ep_comm_s(tokens, s.hidden_size, shown, s.top_k, egress, node, max_nodes=most)
-    need = f.ep_min_ffn(
-        shown, s.top_k, case.peak, egress, node, max_nodes=most, n_matrices=s.n_matrices
-    )
+    links = shown, s.top_k, case.peak, egress, node
+    need = f.ep_min_ffn(*links, max_nodes=most, n_matrices=s.n_matrices)
     note = "inside a node" if inside else f"over {math.ceil(shown / case.domain)} nodes"
     if lay.ep == 1:
         note += f", at degree {shown}"
@@ -267,7 +214,7 @@ def _ep(case: Case) -> LimitRow:
         lay.ep,
         (math_s, comm_s),
         ("expert width F", float(s.ffn_hidden_size), ">=", need),
-        f.ep_min_ffn(shown, s.top_k, case.peak, egress, node),
+        f.ep_min_ffn(*links),
         note,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import NamedTuple
 
 from gpuscale.core.network.all_to_all import (
     approximate_all_to_all_s,
@@ -36,8 +37,7 @@ MOST_SIZES = 1000
 """Longest table of sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Routing:
+class Routing(NamedTuple):
     """How an all-to-all is sparse; dense without `top_k`."""
 
     top_k: int | None = None
@@ -110,22 +110,14 @@ def ideal_collective(
         if torus and n_gpus > 1:
             found = (_torus_level(array_bytes, n_gpus, torus, hop_s),)
     else:
-        found = level_times(
-            op,
-            array_bytes,
-            n_ranks=n_gpus,
-            levels=levels,
-            algorithm=algorithm,
-            inner=inner,
-            hop_s=hop_s,
-        )
+        found = level_times(op, array_bytes, n_gpus, levels, algorithm, inner, hop_s=hop_s)
         steps = sum(t.steps for t in found)
     slowest = max(found, key=lambda t: t.time_s - t.steps * hop_s, default=None)
     bandwidth_s = slowest.time_s - slowest.steps * hop_s if slowest else 0.0
     time_s = steps * hop_s + bandwidth_s
     moved_bytes = array_bytes / inner
     if exchanged and routing:
-        moved_bytes *= reached_frac(n_ranks, routing.top_k, routing.kind, routing.n_experts)
+        moved_bytes *= reached_frac(n_ranks, *routing[:3])
     algbw, busbw = bandwidths_bytes_per_s(op, moved_bytes, n_ranks, time_s)
     rounded_s = bandwidth_s
     if not torus or not exchanged:
@@ -166,15 +158,7 @@ def _torus_level(array_bytes: float, n: int, torus: Torus, hop_s: float) -> Leve
 def _all_to_all_levels(
     array_bytes: float, n: int, levels: Sequence[Level], routing: Routing, hop_s: float
 ) -> tuple[LevelTime, ...]:
-    times = level_all_to_all_times_s(
-        array_bytes,
-        n,
-        levels=levels,
-        top_k=routing.top_k,
-        kind=routing.kind,
-        n_experts=routing.n_experts,
-        once_per_node=routing.once_per_node,
-    )
+    times = level_all_to_all_times_s(array_bytes, n, levels, *routing)
     found = []
     for level, span, time_s in zip(levels, spans(n, levels), times, strict=True):
         if span.n_children > 1:
@@ -212,17 +196,8 @@ def _approximate(
         if op == "broadcast" and top > 0:
             rate = min(levels[0].bytes_per_s_per_gpu, rate * domain)
         return approximate_time_s(op, array_bytes / inner, rate, algorithm)
-    gpu = levels[0].bytes_per_s_per_gpu
-    node = levels[1].bytes_per_s_per_gpu * domain
-    return approximate_hierarchical_time_s(
-        op,
-        array_bytes,
-        gpu_egress_bytes_per_s=gpu,
-        node_egress_bytes_per_s=node,
-        node_gpus=domain,
-        inner=inner,
-        algorithm=algorithm,
-    )
+    egress = levels[0].bytes_per_s_per_gpu, levels[1].bytes_per_s_per_gpu * domain
+    return approximate_hierarchical_time_s(op, array_bytes, *egress, domain, inner, algorithm)
 
 
 def sweep_sizes(first_bytes: float, last_bytes: float, factor: float = 4.0) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.core.network.hierarchy import level_times, network_levels, spans
+from gpuscale.core.records import made_of
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
@@ -81,12 +82,11 @@ def bandwidths(cluster: ClusterSpec, n_gpus: int) -> tuple[LevelBandwidth, ...]:
         under = min(n_gpus, level.gpus or n_gpus)
         child = span.gpus_below * level.bytes_per_s_per_gpu
         result.append(
-            LevelBandwidth(
-                name=level.name,
-                n_children=span.n_children,
-                gpus_below=span.gpus_below,
+            made_of(
+                LevelBandwidth,
+                level,
+                span,
                 gpus_under=under,
-                bytes_per_s_per_gpu=level.bytes_per_s_per_gpu,
                 bytes_per_s_per_node=cluster.gpus_per_node * level.bytes_per_s_per_gpu,
                 child_bytes_per_s=child,
                 total_bytes_per_s=span.n_children * child,
