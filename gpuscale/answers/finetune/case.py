@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN
-from gpuscale.answers.finetune.habits import job_facts, with_habits
-from gpuscale.answers.finetune.wanted import layout_of, offload_of
+from gpuscale.answers.finetune.wanted import job_facts, layout_of, offload_of, with_habits
 from gpuscale.answers.legal import is_legal
 from gpuscale.answers.options import Wired
 from gpuscale.answers.saved import saved_job
@@ -284,11 +283,6 @@ def _unsaid(asked: Memory) -> frozenset[str]:
         "loss": asked.loss,
         "optimizer": asked.optimizer,
         "zero_stage": asked.zero,
-        "offload": asked.offload,
-        "rank": asked.rank,
-        "targets": asked.targets,
-        "weights": asked.base,
-        "attention": asked.attention,
     }
     return frozenset(name for name, value in told.items() if not value and value != 0)
 

@@ -10,6 +10,7 @@ from gpuscale.answers.finetune.words import (
     head_points,
     memory_terms,
     remedy_points,
+    share_table,
     states_text,
     time_text,
 )
@@ -130,14 +131,7 @@ def time_table(r: TuningPlan) -> Table:
     """Where the step goes."""
     parts = {**r.breakdown.parts(), "offload_s": r.offload_s}
     rows = [(OFFLOADED[k], v) for k, v in parts.items() if v > 5e-4 * r.step_s]
-    return Table(
-        (
-            Column("part", "step by part", right=False),
-            Column("time_s", "time", time_text),
-            Column("share", "share", lambda v: f"{100 * v:.1f} %"),
-        ),
-        [(name, v, v / r.step_s) for name, v in rows],
-    )
+    return share_table("part", "step by part", rows, r.step_s, 1)
 
 
 def compared(options: Sequence[Option]) -> tuple[Against, ...]:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.case import job_of, make_case
-from gpuscale.answers.finetune.habits import job_facts, with_rl_habits
 from gpuscale.answers.finetune.rl_asked import by_trainer, degrees, rl_job, steps_of
 from gpuscale.answers.finetune.rl_blocks import (
     RlAnswer,
@@ -24,7 +23,7 @@ from gpuscale.answers.finetune.rl_blocks import (
     taken_of,
 )
 from gpuscale.answers.finetune.verdict import verdict_of
-from gpuscale.answers.finetune.wanted import offloads_of
+from gpuscale.answers.finetune.wanted import job_facts, offloads_of, with_rl_habits
 from gpuscale.answers.finetune.words import short_of_host, time_text, verdict_text
 from gpuscale.answers.memory.common import weight_format
 from gpuscale.answers.money import bill_of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.rl.estimate import RlJob
 from gpuscale.core.rl.step import RELATIVES
@@ -32,14 +32,6 @@ ROLLOUT_PROMPT = 256.0
 agents thousands (median 143, geometric mean 246)."""
 
 
-class Lengths(NamedTuple):
-    """Tokens of a sample."""
-
-    prompt: float
-    response: float  # mean
-    longest: float  # response
-
-
 def method_of(name: str, no_kl: bool) -> tuple[str, bool]:
     """Name the method as computed, and say whether it has a KL term.
 
@@ -50,12 +42,9 @@ def method_of(name: str, no_kl: bool) -> tuple[str, bool]:
     return method, kl and not no_kl
 
 
-def lengths_of(asked: Memory, method: str, spread: float, habit: float = 0.0) -> Lengths:
-    """Read the tokens of prompt and response; `--seq-len` and `--mean-len` are of both together.
-
-    `spread`: longest response over the mean, where one of them is not given. `habit`: the
-    framework's longest.
-    """
+def lengths_of(asked: Memory, method: str, costs: RlCosts) -> tuple[float, float, float]:
+    """(prompt, mean response, longest response); `--seq-len`, `--mean-len` are of both. [token]."""
+    spread, habit = costs.longest_over_mean, costs.max_response
     if asked.max_len is not None and asked.seq_len is not None:
         raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
     whole = asked.max_len or asked.seq_len
@@ -84,7 +73,7 @@ def lengths_of(asked: Memory, method: str, spread: float, habit: float = 0.0) ->
     longest = longest or spread * mean
     if mean > longest:
         raise GpuscaleError(f"--response {mean:g} is above --max-response {longest:g}")
-    return Lengths(prompt, mean, longest)
+    return prompt, mean, longest
 
 
 def samples_of(asked: Memory, method: str, costs: RlCosts) -> tuple[int, int, int]:
@@ -117,7 +106,7 @@ def engine_of(asked: Memory, method: str, costs: RlCosts) -> str:
 def rl_job(asked: Memory, costs: RlCosts) -> RlJob:
     """Read what a step does."""
     method, kl = method_of(str(asked.method), asked.no_kl)
-    lengths = lengths_of(asked, method, costs.longest_over_mean, costs.max_response)
+    prompt, response, longest = lengths_of(asked, method, costs)
     prompts, group, updates = samples_of(asked, method, costs)
     engine = "colocated" if method == "dpo" else engine_of(asked, method, costs)
     if asked.lag is not None and engine != "async":
@@ -128,9 +117,9 @@ def rl_job(asked: Memory, costs: RlCosts) -> RlJob:
         method=method,
         prompts=prompts,
         group=group,
-        prompt_tokens=lengths.prompt,
-        response_tokens=lengths.response,
-        max_response_tokens=lengths.longest,
+        prompt_tokens=prompt,
+        response_tokens=response,
+        max_response_tokens=longest,
         engine=engine,
         lag=asked.lag or 1,
         rollout_gpus=asked.rollout_gpus or 0,

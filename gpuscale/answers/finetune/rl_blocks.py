@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.words import asked_for, head_text, layout_words, time_text
+from gpuscale.answers.finetune.words import (
+    asked_for,
+    head_text,
+    layout_words,
+    share_table,
+    time_text,
+)
 from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import Held, bill_terms
@@ -79,14 +85,7 @@ PHASES = (
 def phase_table(e: RlEstimate) -> Table:
     """Phases of a step."""
     rows = [(label, v) for label, key in PHASES if (v := getattr(e.step, key)) > 0]
-    return Table(
-        (
-            Column("phase", "one step", right=False),
-            Column("time_s", "time", time_text),
-            Column("share", "share", lambda v: f"{100 * v:.0f} %"),
-        ),
-        [(label, v, v / e.step.step_s) for label, v in rows],
-    )
+    return share_table("phase", "one step", rows, e.step.step_s, 0)
 
 
 def rl_facts(asked: Any, rl: RlJob, e: RlEstimate, r: RlAnswer) -> list[tuple[str, str, str]]:
@@ -134,16 +133,14 @@ def memory_table(e: RlEstimate) -> Table:
 
 def split_table(splits: tuple[Split, ...]) -> Table:
     """Table the splits of the GPUs between training and rollout."""
-    return Table(
-        (
-            Column("train_gpus", "training GPUs"),
-            Column("rollout_gpus", "rollout GPUs"),
-            Column("step_s", "step", time_text),
-            Column("bound", "bound by", right=False),
-            Column("fits", "fits", lambda v: "yes" if v else "no", right=False),
-        ),
-        [(s.train_gpus, s.rollout_gpus, s.step_s, s.bound, s.fits) for s in splits],
+    columns = (
+        Column("train_gpus", "training GPUs"),
+        Column("rollout_gpus", "rollout GPUs"),
+        Column("step_s", "step", time_text),
+        Column("bound", "bound by", right=False),
+        Column("fits", "fits", lambda v: "yes" if v else "no", right=False),
     )
+    return Table.of(columns, splits)
 
 
 def rl_fields(method: str, rl: RlJob, e: RlEstimate) -> dict[str, Any]:

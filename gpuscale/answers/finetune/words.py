@@ -16,7 +16,7 @@ from gpuscale.core.quantity import format_time
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
-from gpuscale.render.document import Point
+from gpuscale.render.document import Column, Point, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -252,12 +252,6 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
         "fragmentation_bytes": True,
     }
     more = {
-        "n_layers": model.n_layers,
-        "hidden_size": model.hidden_size,
-        "vocab_size": model.vocab_size,
-        "adapter_params": whole.adapter_params,
-        "adapter_weights_bytes": p.adapter_weights_bytes,
-        "adapter_gradients_bytes": p.adapter_gradients_bytes,
         "bytes_per_linear": linear,
         "linear_params": linears,
         "bytes_per_other": edge,
@@ -269,7 +263,7 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
         "reserved_over_allocated": fragmentation_of(layout.zero_stage, p),
     }
     children = tuple(
-        term_of(name, "bytes", formula, source, memory, **more)
+        term_of(name, "bytes", formula, source, memory, model, whole, p, **more)
         for name, (formula, source) in FORMULAS.items()
         if shown[name]
     )
@@ -309,3 +303,15 @@ def remedy_points(found: Sequence[Remedy]) -> list[Point]:
     shown = words[:3] + ([f"{len(words) - 3} more (--show remedies)"] if len(words) > 3 else [])
     after = f"then {gb(found[first].total_bytes)} a GPU"
     return [Point("would fit" if found[first].fits else "would help", "; ".join(shown), after)]
+
+
+def share_table(
+    key: str, title: str, rows: Sequence[tuple[str, float]], total_s: float, digits: int
+) -> Table:
+    """Parts of a step: time and share of each."""
+    columns = (
+        Column(key, title, right=False),
+        Column("time_s", "time", time_text),
+        Column("share", "share", lambda v: f"{100 * v:.{digits}f} %"),
+    )
+    return Table(columns, [(label, v, v / total_s) for label, v in rows])

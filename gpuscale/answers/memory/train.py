@@ -25,7 +25,7 @@ from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.memory.stages import StageMemory
-from gpuscale.core.records import Term, total_of
+from gpuscale.core.records import Term, made_of, total_of
 from gpuscale.core.rules import facts_of
 from gpuscale.core.stages import split_text
 from gpuscale.core.verdict import EVEN, said
@@ -96,7 +96,9 @@ def training_document(asked: Memory) -> Document:
             )
             for room in (usable / factor, usable)
         )
-    result = TrainingMemory(
+    result = made_of(
+        TrainingMemory,
+        peak,
         fits=fits,
         fits_probability=chance,
         layout=layout,
@@ -107,8 +109,6 @@ def training_document(asked: Memory) -> Document:
         memory_interval_factor_80=factor,
         peak_low_bytes=ends[0],
         peak_high_bytes=ends[1],
-        allocated_bytes=peak.allocated_bytes,
-        reserved_bytes=peak.reserved_bytes,
         nvidia_smi_bytes=peak.total_bytes,
         ideal_total_bytes=ideal.total_bytes,
         peak_stage=peak.stage,

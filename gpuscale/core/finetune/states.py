@@ -29,14 +29,14 @@ class States:
     """Weights and states of one stage on one GPU, and what of them lies on the host. [byte]."""
 
     base_bytes: float
-    adapter_bytes: float  # adapters and saved modules with their gradients
-    gradients_bytes: float
     optimizer_bytes: float
     gathered_bytes: float  # gathered layers, unpacked matrices
     gathered_edge_bytes: float  # embedding and head, where they are gathered
     step_bytes: float  # temporary, at the optimizer step
-    head_gradient_bytes: float  # the first gradient to appear
-    host_bytes: float
+    adapter_bytes: float = 0.0  # adapters and saved modules with their gradients
+    gradients_bytes: float = 0.0
+    head_gradient_bytes: float = 0.0  # the first gradient to appear
+    host_bytes: float = 0.0
     cast_bytes: float = 0.0  # 16-bit copies of fp32 weights, from the forward pass on
 
 
@@ -153,13 +153,10 @@ def _adapter_states(
     return States(
         base_bytes=base,
         adapter_bytes=adapter,
-        gradients_bytes=0.0,
         optimizer_bytes=0.0 if opt.paged else states,
         gathered_bytes=gathered,
         gathered_edge_bytes=edge,
         step_bytes=p.step_bytes * opt.temporaries * adapters,
-        head_gradient_bytes=0.0,
-        host_bytes=0.0,
     )
 
 
@@ -210,7 +207,6 @@ def _full_states(
         gradients = min(gradients, p.full_gradients_bytes * max(layer, here.head))
     return States(
         base_bytes=base,
-        adapter_bytes=0.0,
         gradients_bytes=gradients,
         optimizer_bytes=held_states,
         gathered_bytes=gathered,

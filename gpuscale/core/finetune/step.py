@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.finetune.memory import stage_activations
 from gpuscale.core.finetune.method import GPTQ, counts
 from gpuscale.core.finetune.optimizers import state_bytes
-from gpuscale.core.finetune.states import base_bytes_per_param
+from gpuscale.core.finetune.states import base_bytes_per_param, layer_params
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import recomputed_frac
 from gpuscale.core.stages import layout_stages
@@ -54,9 +54,7 @@ def _unpack_bytes(kind: LayerCounts, job: Job, layout: Layout) -> float:
     """Bytes moved to unpack the base of one layer once: packed read, 16-bit written. [byte]."""
     if not (job.method.adapts and job.method.quantised):
         return 0.0
-    dense = (kind.linear_params - kind.expert_params) / layout.tp
-    here = dense + kind.expert_params / (layout.ep * layout.etp)
-    return here * (job.method.base_bytes + 2.0)
+    return layer_params(kind, layout) * (job.method.base_bytes + 2.0)
 
 
 def unpack_s(n_bytes: float, job: Job, hw: Hardware, p: FinetuneParameters) -> float:
