@@ -252,6 +252,9 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
         "fragmentation_bytes": True,
     }
     more = {
+        "adapter_params": whole.adapter_params,
+        "adapter_weights_bytes": p.adapter_weights_bytes,
+        "adapter_gradients_bytes": p.adapter_gradients_bytes,
         "bytes_per_linear": linear,
         "linear_params": linears,
         "bytes_per_other": edge,
@@ -263,7 +266,7 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
         "reserved_over_allocated": fragmentation_of(layout.zero_stage, p),
     }
     children = tuple(
-        term_of(name, "bytes", formula, source, memory, model, whole, p, **more)
+        term_of(name, "bytes", formula, source, memory, model, **more)
         for name, (formula, source) in FORMULAS.items()
         if shown[name]
     )
