@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,18 +86,12 @@ def change_of_files(
     with bounded(launch.given[0]):
         after = changed(launch.files, now, wanted)
         lines = diff(launch.files, after, launch.named)
-        again = _laid_out_again(launch, after, layout_of)
-    left = differences(again, best.layout) if lines and again else ()
+        again = read_again(launch, after) if lines else None
+    left: tuple[Change, ...] = ()
+    with suppress(GpuscaleError):
+        left = differences(layout_of(again), best.layout) if again else ()
     nearest = found.kind == "maxtext" and best.layout.recompute == "none"  # it keeps products alone
     return lines, tuple(c for c in left if not (nearest and c.field == "recompute"))
-
-
-def _laid_out_again(launch: Launch, after: Mapping[str, str], layout_of: LayoutOf) -> Layout | None:
-    try:
-        again = read_again(launch, after)
-        return layout_of(again) if again else None
-    except GpuscaleError:
-        return None
 
 
 def read_again(launch: Launch, after: Mapping[str, str]) -> Found | None:

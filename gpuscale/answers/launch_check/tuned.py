@@ -79,15 +79,8 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
     length = asked.seq_len or found.seq_len
     if not length and not found.rl and (length := DEFAULT_SEQ_LEN.get(found.kind)):
         found.notes.append(f"sequences of {length:,} tokens, the trainer's default (--seq-len)")
-    offload = [
-        word
-        for word, on in (
-            ("parameters", found.offload_parameters),
-            ("optimizer", found.offload_optimizer),
-            ("activations", found.offload_activations),
-        )
-        if on
-    ]
+    parts = ("parameters", "optimizer", "activations")
+    offload = [part for part in parts if getattr(found, f"offload_{part}")]
     micro = found.micro_batch_size or DEFAULT_MICRO_BATCH.get(found.kind, 1)
     if not found.micro_batch_size:
         found.notes.append(f"micro-batch {micro}, as the files name none")

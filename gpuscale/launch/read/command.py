@@ -23,6 +23,7 @@ from gpuscale.launch.read.configured import read_configured
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.kinds import of_table
 from gpuscale.launch.read.nested import nest
+from gpuscale.launch.read.tables import key_values
 
 NO_TRAINING = tuple(
     "echo printf pip git cd export source sed cat cp mv ls mkdir chmod test grep".split()
@@ -53,7 +54,7 @@ def command(words: list[str], stem: str) -> Found | None:
     if (found := commands.started(words) or read_configured(words)) is not None:
         return found
     if any(w.lstrip("+").startswith("trainer.policy.model.path=") for w in words):
-        return of_table(nest(verl.pairs(words)), "rl")
+        return of_table(nest(key_values(words)), "rl")
     if verl.is_verl(words):
         return verl.read_verl_command(words)
     if maxtext.is_maxtext(words):

@@ -6,6 +6,7 @@ import re
 
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.kinds import KINDS
+from gpuscale.launch.read.tables import key_values
 
 FRONTS = {
     "llamafactory-cli": ("llama-factory", ("train",)),
@@ -36,16 +37,10 @@ def started(words: list[str]) -> Found | None:
         return None
     found = Found(kind, software=KINDS[kind].software or kind)
     found.beside.append(file)
-    found.options = {k: v for k, v in map(_pair, rest) if k}
+    found.options = key_values(rest)
     if any("single_device" in w for w in rest):
         found.n_gpus = 1
     return found
-
-
-def _pair(word: str) -> tuple[str, str]:
-    """Key and value of a word `key=value`; an empty key for another word."""
-    key, equals, value = word.partition("=")
-    return (key, value) if equals and re.fullmatch(r"[A-Za-z_][\w.]*", key) else ("", "")
 
 
 def one_device(name: str, found: list[Found]) -> list[Found]:

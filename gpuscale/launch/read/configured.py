@@ -10,6 +10,8 @@ from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.kinds import KINDS
 from gpuscale.launch.read.nested import Nested, nest
+from gpuscale.launch.read.program import options_in
+from gpuscale.launch.read.tables import key_values
 
 PROGRAMS = {
     "nanotron": r"(^|/)(run_train|train_mamba|train_doremi)\.py$",
@@ -40,18 +42,9 @@ def overrides(words: list[str]) -> dict[str, Any]:
     """`--a.b=c`, `--a.b c` and `a.b=c` of a command, by their dotted keys.
 
     >>> overrides(["train.py", "x.yaml", "--train.lr", "1", "--model.n=2", "max_seq_len=8"])
-    {'train.lr': '1', 'model.n': '2', 'max_seq_len': '8'}
+    {'max_seq_len': '8', 'train.lr': '1', 'model.n': '2'}
     """
-    found: dict[str, Any] = {}
-    for word, after in zip(words, [*words[1:], "--"], strict=True):
-        key, equals, value = word.lstrip("-").partition("=")
-        if not re.fullmatch(r"[A-Za-z_][\w.-]*", key):
-            continue
-        if equals:
-            found[key.replace("-", "_")] = value.strip("'\"")
-        elif word.startswith("--"):
-            found[key.replace("-", "_")] = True if after.startswith("--") else after
-    return found
+    return key_values(words) | options_in(words)
 
 
 LITGPT = {"lora": "finetune_lora", "full": "finetune_full", "adapter": "", "adapter_v2": ""}

@@ -10,7 +10,7 @@ from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.megatron import put_core, read
 from gpuscale.launch.read.megatron_model import model_of
 from gpuscale.launch.read.nested import Nested, nest
-from gpuscale.launch.read.tables import as_flags
+from gpuscale.launch.read.tables import as_flags, key_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,9 +176,8 @@ def is_hydra(words: list[str]) -> bool:
 
 def read_hydra(words: list[str]) -> Found:
     """Read overrides of a NeMo configuration: the file that they override says the rest."""
-    given = [w.lstrip("+") for w in words if re.match(r"\+{0,2}[a-z_]+(\.\w+)+=", w)]
-    pairs = (one.partition("=") for one in given)
-    found = read_bridge(nest({key: value_of(value) for key, _, value in pairs}))
+    given = {k: value_of(value) for k, value in key_values(words).items() if "." in k}
+    found = read_bridge(nest(given))
     names = [w for w in words if w.startswith("--config-name")]
     after = words[words.index(names[0]) + 1 :] if names else []
     name = names[0].partition("=")[2] or next(iter(after), "") if names else ""

@@ -14,6 +14,7 @@ from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.nested import Nested, put_shape
+from gpuscale.launch.read.tables import key_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -219,20 +220,15 @@ def read_command(words: Sequence[str]) -> Found:
     """Read a train command: its configuration and its `key=value` arguments."""
     config = next((w for w in words if re.search(r"\.ya?ml$", w)), "base.yml")
     config = "base.yml" if re.sub(r"^.*/|\.ya?ml$", "", config) in SHIPPED else config
-    found = read(arguments(words), config)
+    given = key_values(words)
+    found = read(given, config)
     named = [w for w in words[:4] if "=" not in w and any(n in w for n in NO_TRAINING)]
     found.beyond += [f"{named[0][:60]}: no training"] if named else []
-    if not named and not any("train" in w for w in words[:4]) and SERVED & set(arguments(words)):
+    if not named and not any("train" in w for w in words[:4]) and SERVED & set(given):
         found.beyond.append("JetStream over MaxText: a server, not a training")
-    topology, slices = (arguments(words).get(f"compile_topology{k}") for k in ("", "_num_slices"))
+    topology, slices = (given.get(f"compile_topology{k}") for k in ("", "_num_slices"))
     put_slices(["--device-type", str(topology or ""), "--num-slices", str(slices or 1)], found)
     return found
-
-
-def arguments(words: Sequence[str]) -> dict[str, Any]:
-    """`key=value` words of a command as a table."""
-    pairs = (w.lstrip("+").partition("=") for w in words if re.match(r"\+{0,2}[a-z_.]+=", w))
-    return {key: value for key, _, value in pairs}
 
 
 def slice_chips(device: str, slices: int) -> int | None:

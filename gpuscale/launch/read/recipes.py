@@ -12,6 +12,7 @@ from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import read_bridge, value_of
+from gpuscale.launch.read.tables import key_values
 
 RECIPE_MODELS = {stem: model for model, stem in dialect("megatron-bridge").names.items()}
 """Stem of a recipe -> model preset."""
@@ -168,10 +169,9 @@ def read_nemo(words: list[str]) -> Found:
     factory = (after or [""])[0] or next(
         (w.partition("=")[2] for w in given if w.startswith("--factory=")), ""
     )
-    pairs = [w for w in given if re.match(r"[a-z_]+(\.\w+)*=", w)]
-    pairs += [w.strip() for w in factory.partition("(")[2].rstrip(")").split(",") if "=" in w]
-    table = {key: value_of(value) for key, _, value in (one.partition("=") for one in pairs)}
-    table = {key.replace("num_gpus_per_node", "devices"): value for key, value in table.items()}
+    made_with = [w.strip() for w in factory.partition("(")[2].rstrip(")").split(",")]
+    pairs = key_values([*given, *made_with]).items()
+    table = {k.replace("num_gpus_per_node", "devices"): value_of(value) for k, value in pairs}
     return of_nemo(factory.partition("(")[0].strip("'\""), task, table)
 
 

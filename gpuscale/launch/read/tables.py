@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
@@ -75,6 +75,12 @@ def as_flags(table: Mapping[str, Any]) -> list[str]:
             option = "--" + str(key).replace("_", "-").lstrip("-")
             words += [option] if value is True else [option, str(value)]
     return words
+
+
+def key_values(words: Iterable[str]) -> dict[str, Any]:
+    """`KEY=VALUE` words of Hydra as a table; a plus before a key adds it."""
+    given = (w.lstrip("+") for w in words if re.match(r"\+{0,2}[A-Za-z_][\w.]*=", w))
+    return {key: value for key, _, value in (one.partition("=") for one in given)}
 
 
 def llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read import rl
 from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.nested import Nested
-from gpuscale.launch.read.program import NO_TRAINING, TRAINS
+from gpuscale.launch.read.program import NO_TRAINING, TRAINS, options_in
 
 _WORDS = launch_table("words")["trainer"]
 DEEPSPEED_KEYS = frozenset(_WORDS["deepspeed_keys"])
@@ -139,11 +139,7 @@ def read_launcher(words: list[str]) -> Found | None:
     if at is None or words[at + 1 : at + 2] != ["launch"]:
         return None
     end = next((i for i, w in enumerate(words) if i > at and w.endswith(".py")), len(words))
-    given: dict[str, Any] = {}
-    for word, after in zip(words[at:end], [*words[at + 1 : end], "--"], strict=True):
-        if word.startswith("--"):
-            key, equals, value = word[2:].partition("=")
-            given[key] = value if equals else True if after.startswith("--") else after
+    given = options_in(words[at:end])
     kind = "FSDP" if "use_fsdp" in given else "DEEPSPEED" if "use_deepspeed" in given else ""
     file = given.get("config_file")
     if not kind and not isinstance(file, str):

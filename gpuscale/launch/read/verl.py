@@ -11,6 +11,7 @@ from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl
+from gpuscale.launch.read.tables import key_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,15 +24,9 @@ def is_verl(words: Sequence[str]) -> bool:
     )
 
 
-def pairs(words: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE` words of Hydra as a table; a plus before a key adds it."""
-    given = [w.lstrip("+") for w in words if re.match(r"\+{0,2}[A-Za-z_][\w.]*=", w)]
-    return {key: value for key, _, value in (one.partition("=") for one in given)}
-
-
 def read_verl_command(words: Sequence[str]) -> Found:
     """Read a command of verl, whose configuration is its own, or a file that is named."""
-    found = read_verl(pairs(words), " ".join(words))
+    found = read_verl(key_values(words), " ".join(words))
     if other := next((w for w in words if re.match(r"verl\.trainer\.main_(gen|eval)", w)), ""):
         found.rl = {}
         found.beyond.append(f"{other}: no training")
@@ -46,9 +41,9 @@ def read_verl_command(words: Sequence[str]) -> Found:
             found.beside.append(
                 "/".join([*folder.split("/"), name.removesuffix(".yaml") + ".yaml"])
             )
-            found.options = dict(pairs(words))
+            found.options = key_values(words)
     script = next((w for w in words[:4] if w.endswith(".sh")), "")
-    if script and "actor_rollout_ref.model.path" not in pairs(words):  # it says the rest
+    if script and "actor_rollout_ref.model.path" not in key_values(words):  # it says the rest
         found = Found("verl", software="verl", version="verl", beside=[script])
     return found
 
