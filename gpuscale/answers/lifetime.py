@@ -105,9 +105,7 @@ def fleet_of(asked: Failing, n_gpus: int) -> Fleet:
     return load_fleet(asked.fleet)
 
 
-def store_of(
-    asked: Failing, cluster: ClusterSpec, n_nodes: int, n_gpus: int, end: str = "write"
-) -> Store:
+def store_of(asked: Failing, cluster: ClusterSpec, n_gpus: int, end: str = "write") -> Store:
     """Store of a job: as given, else what 8 GPUs have of its kind; `end`: write, low or high."""
     from gpuscale.core.run.checkpoint import Store
     from gpuscale.core.run.failures import GPUS_PER_NODE
@@ -137,7 +135,7 @@ def save_of(
     from gpuscale.io.run import load_saver
 
     n_nodes = -(-n_gpus // cluster.gpus_per_node)
-    store = store_of(asked, cluster, n_nodes, n_gpus, end)
+    store = store_of(asked, cluster, n_gpus, end)
     return save_time(total_bytes, n_gpus, n_nodes, load_saver(asked.saver), store, writers)
 
 

@@ -5,29 +5,37 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from gpuscale.answers.ask import Asked, WhatIf, fields_of, text
 from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.core.bounds import STRICT, Among
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.spec_errors import checked
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Block, Document
 
-KEYS = {"name": str, "command": str, "require": list, "answer": str}
 MOST_JOBS = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
-    """A command line and what its answer must meet."""
+    """A command line and what its answer must meet: a table of the file."""
 
-    name: str
-    args: tuple[str, ...]
-    require: tuple[str, ...]
-    answer: str  # "yes": exit 0 without the requirements; "no": exit 1; "any"
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    command: str
+    name: str = ""
+    require: tuple[str, ...] = ()
+    answer: Annotated[str, Among(("yes", "no", "any"))] = "yes"  # "no": exit 1
+
+    @property
+    def args(self) -> list[str]:
+        """Words of the command line."""
+        return shlex.split(self.command.removeprefix("gpuscale "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ def read_jobs(data: dict[str, Any], where: str) -> list[Job]:
     Raises GpuscaleError if there is none, or one of them has an unknown key or command.
     """
     if "job" not in data and "model" in data:  # a plan.toml: one job, which must have an answer
-        return [Job(where, ("plan", "--job", where), (), "yes")]
+        return [Job(command=shlex.join(("plan", "--job", where)), name=where)]
     tables = data.get("job")
     if not isinstance(tables, list) or not tables or set(data) != {"job"}:
         raise GpuscaleError(
@@ -102,32 +110,15 @@ def read_jobs(data: dict[str, Any], where: str) -> list[Job]:
 
 
 def _job(table: Any, where: str) -> Job:
-    if not isinstance(table, dict):
-        raise GpuscaleError(f"{where}: is no table")
-    for key, value in table.items():
-        if key not in KEYS:
-            raise unknown_name(f"key in {where}:", key, KEYS, f"known: {', '.join(KEYS)}")
-        if not isinstance(value, KEYS[key]):
-            raise GpuscaleError(
-                f"{where}: {key} must be a {'list' if key == 'require' else 'text'}"
-            )
-    if "command" not in table:
-        raise GpuscaleError(f"{where}: has no command")
+    job = checked(Job, table, where)
     try:
-        args = shlex.split(table["command"])
+        args = job.args
     except ValueError as error:
         raise GpuscaleError(f"{where}: command: {error}") from None
-    args = args[1:] if args[:1] == ["gpuscale"] else args
     known = [name for name in COMMANDS if name != "check"]
     if not args or args[0] not in known:
         raise unknown_name(f"command in {where}:", args[0] if args else "", known)
-    answer = table.get("answer", "yes")
-    if answer not in ("yes", "no", "any"):
-        raise GpuscaleError(f"{where}: answer must be yes, no or any, got `{answer[:20]}`")
-    if not all(isinstance(r, str) for r in table.get("require", [])):
-        raise GpuscaleError(f"{where}: require must be a list of texts")
-    name = table.get("name") or " ".join(args)
-    return Job(name, tuple(args), tuple(table.get("require", [])), answer)
+    return replace(job, name=job.name or " ".join(args))
 
 
 def run_job(job: Job, shared: Sequence[str] = ()) -> Outcome:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.errors import unknown_name
 from gpuscale.io.text import read_text
 from gpuscale.io.toml import parse_toml
 
@@ -36,9 +36,6 @@ class Entry:
 
 
 def _entry(name: str, topic: str, table: dict[str, Any]) -> Entry:
-    known = {f.name for f in fields(Entry)}
-    if wrong := sorted(set(table) - known):
-        raise GpuscaleError(f"glossary, {name}: key `{wrong[0]}` is not known")
     given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
     return Entry(name=name, topic=topic, **given)
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+"""What pydantic calls a key that is not known, of a model and of a dataclass."""
+
 
 def checked(kind: type[T], table: Any, where: str, more_keys: Sequence[str] = ()) -> T:
     """Make a spec, or a record whose fields have bounds, of what a file says.
@@ -52,14 +55,14 @@ def spec_error(
     """
     problems = err.errors(include_url=False, include_context=False)
     # a misspelt key is often the reason why another one is missing
-    first = next((p for p in problems if p["type"] == "extra_forbidden"), problems[0])
+    first = next((p for p in problems if p["type"] in UNKNOWN), problems[0])
     key = ".".join(_shown(p) for p in _written_keys(first["loc"]))
     message = f"{where}: {key + ': ' if key else ''}{_problem(first)}"
     if len(problems) > 1:
         more = len(problems) - 1
         message += f" (and {more} more problem{'s' if more > 1 else ''})"
     hint = ""
-    if first["type"] == "extra_forbidden" and known_keys:
+    if first["type"] in UNKNOWN and known_keys:
         close = typo_of(str(first["loc"][-1]), known_keys)
         hint = f"did you mean `{close}`?" if close else ""
     return GpuscaleError(message, hint)
@@ -80,7 +83,7 @@ def _written_keys(loc: tuple[str | int, ...]) -> list[str | int]:
 
 def _problem(item: Mapping[str, Any]) -> str:
     kind, message = item["type"], str(item["msg"])
-    if kind == "extra_forbidden":
+    if kind in UNKNOWN:
         return "not a key that is known here"
     if kind == "missing":
         return "this key is required and missing"

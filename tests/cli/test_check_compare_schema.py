@@ -70,14 +70,20 @@ def test_check_passes(folder, capsys):
     [
         ("x = 1", "must hold [[job]] tables"),
         ("job = []", "must hold [[job]] tables"),
-        ("[[job]]\nname = 'a'", "job 1: has no command"),
+        ("[[job]]\nname = 'a'", "job 1: command: this key is required and missing"),
         ("[[job]]\ncommand = 'quzi'", "unknown command in jobs.toml: job 1: `quzi`"),
         ("[[job]]\ncommand = 'check jobs.toml'", "unknown command"),
         ('[[job]]\ncommand = "quiz \'"', "command: No closing quotation"),
-        ("[[job]]\ncommand = 'quiz'\nrequired = []", "unknown key in jobs.toml: job 1: `required`"),
-        ("[[job]]\ncommand = 'quiz'\nrequire = 'a'", "require must be a list"),
-        ("[[job]]\ncommand = 'quiz'\nrequire = [1]", "require must be a list of texts"),
-        ("[[job]]\ncommand = 'quiz'\nanswer = 'maybe'", "answer must be yes, no or any"),
+        (
+            "[[job]]\ncommand = 'quiz'\nrequired = []",
+            "jobs.toml: job 1: required: not a key that is known here",
+        ),
+        ("[[job]]\ncommand = 'quiz'\nrequire = 'a'", "require: input should be a valid tuple"),
+        ("[[job]]\ncommand = 'quiz'\nrequire = [1]", "require.0: input should be a valid string"),
+        (
+            "[[job]]\ncommand = 'quiz'\nanswer = 'maybe'",
+            "answer: input should be 'yes', 'no' or 'any'",
+        ),
     ],
 )
 def test_check_refuses_a_bad_file(text, message, folder, capsys):

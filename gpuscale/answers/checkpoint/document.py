@@ -62,7 +62,7 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
         asked, cluster, total, asked.time, n_gpus, writers=writers, other_per_s=other
     )
     g, mean = found.goodput, found.goodput.mtbf_s
-    store = store_of(asked, cluster, n_nodes, n_gpus)
+    store = store_of(asked, cluster, n_gpus)
     fleet = fleet_of(asked, n_gpus)
     n_saves = asked.time / g.interval_s
     machine = fleet.per_node_day * cluster.gpus_per_node / GPUS_PER_NODE
@@ -220,8 +220,7 @@ def _save_rows(
     s = r.save
     kind = asked.store or "general"
     low, high = (
-        store_of(asked, cluster, r.n_nodes, r.n_gpus, end).write_bytes_per_s
-        for end in ("low", "high")
+        store_of(asked, cluster, r.n_gpus, end).write_bytes_per_s for end in ("low", "high")
     )
     origin = "given"
     if isinstance(kind, str):

@@ -25,7 +25,7 @@ def checkpoint_terms(
     """Explain the headline numbers."""
     from gpuscale.io.run import load_saver
 
-    store = store_of(asked, cluster, r.n_nodes, r.n_gpus)
+    store = store_of(asked, cluster, r.n_gpus)
     writers = min(r.n_gpus, asked.writers or r.n_gpus)
     met = conditions_of(asked, r.n_gpus, r.save, stops_per_s(asked))
     held = Held(r.outlook.expected_s, r.n_gpus, 1 - r.outlook.goodput.recovery_frac)

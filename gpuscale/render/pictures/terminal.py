@@ -15,30 +15,22 @@ POINTS = "o*x+#@%&"
 RUN = re.compile(r"(\S)\1*")
 
 
-def to_lines(chart: Chart, width: int = 100) -> list[str]:
-    """Draw a chart as text of at most `width` columns."""
-    width = max(40, min(width, 120))
-    if isinstance(chart, Stack):
-        body = _stack(chart, width)
-    elif isinstance(chart, Gantt):
-        body = gantt(chart, width)
-    elif isinstance(chart, Tiers):
-        body = _tiers(chart, width)
-    else:
-        body = _plot(chart, width)
-    return [clean(text).rstrip() for text in (chart.title, *body)]
-
-
 def drawn(chart: Chart, width: int = 100) -> Drawn:
-    """Draw a chart as a block: its letters know what they mean, for terminals with colours."""
-    title, *lines = to_lines(chart, width)
+    """Draw a chart as a block of at most `width` columns, 120 or less.
+
+    Its letters know what they mean, for terminals with colours.
+    """
+    width, rows, names, marks = max(40, min(width, 120)), list[str](), list[str](), list[str]()
     if isinstance(chart, Stack):
-        rows, names = [n for n, _ in chart.rows], chart.parts
+        body, rows, names = _stack(chart, width), [n for n, _ in chart.rows], list(chart.parts)
         marks = letters(names)
     elif isinstance(chart, Gantt):
-        rows, names = [n for n, _ in chart.lanes], [n for n, _ in chart.kinds]
-        marks = [mark for _, mark in chart.kinds]
+        body, rows = gantt(chart, width), [n for n, _ in chart.lanes]
+        names, marks = [n for n, _ in chart.kinds], [mark for _, mark in chart.kinds]
     else:
+        body = _tiers(chart, width) if isinstance(chart, Tiers) else _plot(chart, width)
+    title, *lines = (clean(text).rstrip() for text in (chart.title, *body))
+    if not names:
         return Drawn(lines, title)
     means = {
         mark: found for mark, name in zip(marks, names, strict=True) if (found := meaning(name))
