@@ -7,11 +7,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gpuscale.answers.ask import Asked, WhatIf, fields_of, text
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.core.bounds import STRICT, Among
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.spec_errors import checked
 
@@ -25,12 +24,12 @@ MOST_JOBS = 1000
 class Job:
     """A command line and what its answer must meet: a table of the file."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
     command: str
     name: str = ""
     require: tuple[str, ...] = ()
-    answer: Annotated[str, Among(("yes", "no", "any"))] = "yes"  # "no": exit 1
+    answer: Literal["yes", "no", "any"] = "yes"  # "no": exit 1
 
     @property
     def args(self) -> list[str]:
