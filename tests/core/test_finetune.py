@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gpuscale.core.finetune.memory import finetune_memory
 from gpuscale.core.finetune.method import Job, Method, check, counts
-from gpuscale.core.finetune.optimizers import OPTIMIZERS, matrix_state_bytes, optimizer
 from gpuscale.core.finetune.parameters import IDEAL
+from gpuscale.core.finetune.states import OPTIMIZERS, matrix_state_bytes, optimizer
 from gpuscale.core.finetune.step import finetune_step
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.layout import Layout

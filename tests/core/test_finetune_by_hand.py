@@ -14,8 +14,8 @@ from gpuscale.core.finetune.bench import (
 )
 from gpuscale.core.finetune.memory import finetune_memory
 from gpuscale.core.finetune.method import Job, Method, canonical, check, counts
-from gpuscale.core.finetune.optimizers import matrix_state_bytes, optimizer
 from gpuscale.core.finetune.parameters import IDEAL
+from gpuscale.core.finetune.states import matrix_state_bytes, optimizer
 from gpuscale.core.finetune.step import finetune_step, long_context_gain
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.layout import Layout

@@ -17,14 +17,13 @@ from gpuscale.core.finetune.bench import (
     host_bytes_per_node,
     largest_micro_batch,
     longest_seq_len,
+    remedies,
     sharded,
     with_micro_batch,
 )
 from gpuscale.core.finetune.method import Job, Method, counts
-from gpuscale.core.finetune.optimizers import optimizer
 from gpuscale.core.finetune.parameters import IDEAL
-from gpuscale.core.finetune.remedy import remedies
-from gpuscale.core.finetune.states import held, layer_params
+from gpuscale.core.finetune.states import held, layer_params, optimizer
 from gpuscale.core.finetune.step import _adapter_s, _as_routed, _trained, host_update_s, loss_time
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts

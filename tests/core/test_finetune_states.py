@@ -6,9 +6,8 @@ import pytest
 
 from gpuscale.core.finetune.memory import bucket_bytes, bytes_per_logit
 from gpuscale.core.finetune.method import Job, Method, counts
-from gpuscale.core.finetune.optimizers import optimizer
 from gpuscale.core.finetune.parameters import IDEAL
-from gpuscale.core.finetune.states import States, held, stage_states
+from gpuscale.core.finetune.states import States, held, optimizer, stage_states
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.stages import layout_stages

@@ -12,7 +12,7 @@ import pytest
 
 from gpuscale.core.finetune.memory import finetune_memory
 from gpuscale.core.finetune.method import Job, Method
-from gpuscale.core.finetune.optimizers import OPTIMIZERS
+from gpuscale.core.finetune.states import OPTIMIZERS
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.io.finetune import finetune_parameters

@@ -10,7 +10,7 @@ from running import invoke
 
 from gpuscale.core.capabilities import ANY
 from gpuscale.core.context import CONTEXT_KINDS, ContextKind, Exchange
-from gpuscale.core.finetune.optimizers import OPTIMIZERS, Optimizer
+from gpuscale.core.finetune.states import OPTIMIZERS, Optimizer
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of

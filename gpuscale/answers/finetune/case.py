@@ -13,7 +13,7 @@ from gpuscale.answers.options import Wired
 from gpuscale.answers.saved import saved_job
 from gpuscale.core.finetune.bench import Bench
 from gpuscale.core.finetune.method import Job, Method, canonical, check
-from gpuscale.core.finetune.optimizers import OPTIMIZERS, optimizer
+from gpuscale.core.finetune.states import OPTIMIZERS, optimizer
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import FP32_BYTES
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gpuscale.answers.memory import Memory
-    from gpuscale.core.finetune.optimizers import Optimizer
     from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.finetune.states import Optimizer
     from gpuscale.core.habits import Habit
     from gpuscale.io.finetune import Site
     from gpuscale.io.inputs import Loaded

@@ -39,10 +39,10 @@ from gpuscale.answers.memory.common import part_rows as compared_rows
 from gpuscale.answers.saved import launched
 from gpuscale.answers.summary import taken_points
 from gpuscale.core.finetune import bench as b
+from gpuscale.core.finetune.bench import Remedy, enough, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.parameters import IDEAL
-from gpuscale.core.finetune.remedy import Remedy, enough, remedies
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.records import made_of
 from gpuscale.core.words import gb

@@ -37,8 +37,7 @@ from gpuscale.answers.finetune.words import (
 from gpuscale.answers.memory import Memory
 from gpuscale.answers.money import bill_of, rate_of
 from gpuscale.answers.saved import launched
-from gpuscale.core.finetune.bench import Space, fastest, host_bytes_per_node
-from gpuscale.core.finetune.remedy import remedies
+from gpuscale.core.finetune.bench import Space, fastest, host_bytes_per_node, remedies
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import made_of
 from gpuscale.core.words import gb

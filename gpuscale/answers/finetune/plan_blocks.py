@@ -18,8 +18,8 @@ from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import Held, bill_terms
 from gpuscale.answers.summary import bottleneck, cost_points, taken_points
+from gpuscale.core.finetune.bench import Remedy
 from gpuscale.core.finetune.memory import FinetuneMemory
-from gpuscale.core.finetune.remedy import Remedy
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.step.records import Breakdown

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.finetune.optimizers import IN_BACKWARD, optimizer
+from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.normal import Z80
 from gpuscale.core.verdict import LENGTHS, Open, Verdict, between, ways
 from gpuscale.core.words import gb

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.summary import chance_tone, largest_parts, memory_point
 from gpuscale.core.finetune.memory import bytes_per_logit, fragmentation_of, stream_bytes
 from gpuscale.core.finetune.method import counts
-from gpuscale.core.finetune.optimizers import state_bytes
-from gpuscale.core.finetune.states import base_bytes_per_param
+from gpuscale.core.finetune.states import base_bytes_per_param, state_bytes
 from gpuscale.core.memory.peak import shards
 from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.quantity import format_time
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from gpuscale.answers.finetune.memory import TuningMemory
     from gpuscale.answers.finetune.plan_blocks import TuningPlan
     from gpuscale.answers.finetune.rl_blocks import RlAnswer
+    from gpuscale.core.finetune.bench import Remedy
     from gpuscale.core.finetune.memory import FinetuneMemory
     from gpuscale.core.finetune.method import Job
     from gpuscale.core.finetune.parameters import FinetuneParameters
-    from gpuscale.core.finetune.remedy import Remedy
 
 PARTS = (
     ("base weights", "base_bytes"),
@@ -69,7 +68,7 @@ def states_text(job: Job, p: FinetuneParameters) -> tuple[str, str]:
 
     >>> from types import SimpleNamespace as N
     >>> from gpuscale.core.finetune.method import Method
-    >>> from gpuscale.core.finetune.optimizers import OPTIMIZERS
+    >>> from gpuscale.core.finetune.states import OPTIMIZERS
     >>> from gpuscale.core.finetune.parameters import FinetuneParameters
     >>> states_text(N(method=Method("full"), optimizer=OPTIMIZERS["adamw"]), FinetuneParameters())
     ('8 bytes', 'a trained parameter: weight bf16, gradient bf16, adamw states 4')

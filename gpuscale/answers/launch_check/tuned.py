@@ -116,7 +116,7 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
 
 def _optimizer(word: str | None) -> str | None:
     """Optimizer of fine-tuning that a word means; those not known are left to the software's."""
-    from gpuscale.core.finetune.optimizers import optimizer
+    from gpuscale.core.finetune.states import optimizer
 
     with suppress(ValueError):
         return optimizer((word or "").lower()).name

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
-from gpuscale.answers.memory.chance import chance_of
 from gpuscale.answers.memory.common import (
     Peak,
     compared_table,
@@ -28,12 +27,13 @@ from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.records import Term, made_of, total_of
 from gpuscale.core.rules import facts_of
 from gpuscale.core.stages import split_text
-from gpuscale.core.verdict import EVEN, said
+from gpuscale.core.verdict import EVEN, LENGTHS, Open, between, probability, said, ways
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.maturity import settled_for
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
+from gpuscale.io.verdict import spread
 from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
@@ -340,3 +340,46 @@ def _terms(
         ),
         usable_term(gpu.usable_hbm_bytes, r.hbm_bytes, r.capacity_bytes),
     )
+
+
+STATES_SPREAD = 0.05
+"""Spread of ln of weights, gradients and optimizer states: counted, whatever else is left open."""
+
+
+def chance_of(
+    asked: Memory,
+    layout: Layout,
+    usable_bytes: float,
+    factor: float,
+    facts: ModelFacts,
+    parameters: MemoryParameters,
+) -> tuple[float, tuple[float, float]]:
+    """Probability that the job fits, and 80 % interval of its peak [byte], over what is open.
+
+    `factor`: of the family's interval.
+    """
+    settings = []
+    if asked.recompute is None and asked.recompute_layers is None:
+        other = "none" if layout.recompute == "full" else "full"
+        settings.append(Open("recompute", "", ((0.75, layout.recompute), (0.25, other))))
+    if asked.micro_batch is None:
+        settings.append(Open("micro_batch", "", ((0.8, "1"), (0.2, "2"))))
+    if asked.seq_len is None:
+        settings.append(Open("seq_len", "", LENGTHS))
+    cases = []
+    for weight, values in ways(settings):
+        micro = int(values.get("micro_batch", layout.micro_batch_size))
+        at = replace(
+            layout,
+            recompute=values.get("recompute", layout.recompute),
+            micro_batch_size=micro,
+            global_batch_size=layout.n_micro_batches * layout.dp * micro,
+            seq_len=max(1, round(layout.seq_len * float(values.get("seq_len", 1.0)))),
+        )
+        cases.append((weight, peak_stage(stage_memories(facts, at, parameters))))
+    peaks = [(w, m.total_bytes) for w, m in cases]
+    how = spread()
+    width = how.width(factor, [] if asked.software else ["unnamed"])
+    p = how.chance(peaks, usable_bytes, width, settled=True)  # what else is open is listed above
+    states = probability([(w, m.states_bytes) for w, m in cases], usable_bytes, STATES_SPREAD)
+    return min(p, states), between(peaks, width)

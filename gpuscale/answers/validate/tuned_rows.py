@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.finetune.memory import case_of
 from gpuscale.answers.memory import Memory
 from gpuscale.core.finetune.method import ALL, canonical
-from gpuscale.core.finetune.optimizers import IN_BACKWARD
+from gpuscale.core.finetune.states import IN_BACKWARD
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import asked_gpu
 from gpuscale.evidence.rows.words import meaning, number, whole

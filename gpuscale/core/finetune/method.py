@@ -14,8 +14,8 @@ from gpuscale.core.model.params import count_params, head_params
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuscale.core.finetune.optimizers import Optimizer
     from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.finetune.states import Optimizer
     from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
 

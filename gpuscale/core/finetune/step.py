@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.memory import stage_activations
 from gpuscale.core.finetune.method import GPTQ, counts
-from gpuscale.core.finetune.optimizers import state_bytes
-from gpuscale.core.finetune.states import base_bytes_per_param, layer_params
+from gpuscale.core.finetune.states import base_bytes_per_param, layer_params, state_bytes
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import recomputed_frac
 from gpuscale.core.stages import layout_stages

@@ -113,11 +113,6 @@ class Rollout:
     tokens: float  # generated
     fits: bool
 
-    @property
-    def tokens_per_s(self) -> float:
-        """Generated tokens per second of the replica. [1/s]."""
-        return self.tokens / self.time_s
-
     def shared(self, n_steps: int) -> Rollout:
         """Give each of `n_steps` steps its share of responses generated together."""
         names = ("time_s", "prefill_s", "full_s", "tail_s", "tokens")
