@@ -252,7 +252,6 @@ def test_sweep_starts_and_ends_where_asked(first, ratio, factor):
         lambda: reached_frac(8, 4, "other"),
         lambda: hierarchical_time_s("all-gather", 1.0, 16, (Level("node", 8, 1e9),)),
         lambda: hierarchical_time_s("all-gather", 1.0, 8, pod(), inner=16),
-        lambda: sweep_sizes(2.0, 1.0),
         lambda: ideal_collective("all-to-all", 1.0, 8, pod(), inner=2),
         lambda: rl.roofline(1.0, 1.0, 0.0, 1.0),
     ],

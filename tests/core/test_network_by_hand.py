@@ -301,9 +301,6 @@ def test_a_collective_is_its_slowest_level_and_all_its_hops():
 def test_sizes_of_a_sweep():
     assert sweep_sizes(1.0, 8.0, 2.0) == (1.0, 2.0, 4.0, 8.0)
     assert sweep_sizes(5.0, 5.0) == (5.0,)
-    for bad in ((0.0, 1.0, 2.0), (2.0, 1.0, 2.0), (1.0, 2.0, 1.0)):
-        with pytest.raises(ValueError, match="a sweep needs"):
-            sweep_sizes(*bad)
 
 
 @given(st.integers(1, 64), st.integers(1, 16))
@@ -320,9 +317,6 @@ def test_switches_send_what_they_receive(nodes, gpus):
     one = in_switch_all_reduce_traffic(B, gpus)
     assert one.in_bytes == pytest.approx(gpus * B) == pytest.approx(one.out_bytes)
     assert one.reduced_out_bytes == pytest.approx(B) == pytest.approx(one.residual_in_bytes)
-    for bad in (lambda: all_gather_traffic(B, 0, 8), lambda: in_switch_all_reduce_traffic(B, 0)):
-        with pytest.raises(ValueError, match="at least 1"):
-            bad()
 
 
 # --- terms ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.diagnose.picture import pictures
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.render.document import Bars, Column, Document, Facts, Point, Table, Text
@@ -24,18 +25,8 @@ OFF = 1.05
 UNSAID = "no sign of it was told; it is often the cause"
 NAMES = (("tflops_per_gpu", "TFLOP/s/GPU"), ("_per_s", "/s"), ("_per_gpu", "/GPU"), ("_", " "))
 """How a quantity's name is written."""
-HEAD = (
-    "step_time",
-    "tokens_per_s",
-    "tflops",
-    "mfu",
-    "memory",
-    "busbw",
-    "ttft",
-    "tpot",
-    "oom",
-    "kv",
-)
+HEAD = tuple("step_time tokens_per_s tflops mfu memory busbw ttft tpot oom kv".split())
+"""Beginnings of the names of facts that are shown first."""
 
 
 def document_of(a: Answered) -> Document:
@@ -71,7 +62,7 @@ def document_of(a: Answered) -> Document:
         warnings=_warnings(a),
         terms=_terms(d),
         csv_table=_causes(d.causes) if d.causes else None,
-        pictures=lambda: _pictures(a),
+        pictures=lambda: pictures(d),
         files=files,
     )
 
@@ -124,10 +115,8 @@ def _cause_blocks(d: Diagnosis) -> list[Block]:
 def _test(d: Diagnosis) -> list[Block]:
     blocks: list[Block] = []
     if d.next_test is not None:
-        columns = [
-            Column("cause", "if it is", right=False),
-            Column("shows", "it shows", right=False),
-        ]
+        shown = (("cause", "if it is"), ("shows", "it shows"))
+        columns = [Column(key, label, right=False) for key, label in shown]
         title = f"The test to run next ({d.next_test.cost}): {d.next_test.test}"
         blocks.append(Table.of(columns, d.next_test.outcomes, title))
     if d.asks:
@@ -322,10 +311,8 @@ def _warnings(a: Answered) -> list[str]:
     if not a.case.figures:
         found.append("no figure is known to judge: say one with --measured")
     case = a.case
-    for word, name, spec in (
-        ("model", case.model_name, case.model),
-        ("GPU", case.gpu_name, case.gpu),
-    ):
+    named = (("model", case.model_name, case.model), ("GPU", case.gpu_name, case.gpu))
+    for word, name, spec in named:
         if name and spec is None:
             found.append(f"the {word} `{name[:60]}` is not known: nothing is computed for it")
     if a.case.logs and not any(log.programs for log in a.case.logs):
@@ -343,9 +330,3 @@ def _saved(a: Answered) -> tuple[dict[Any, str | bytes], str]:
     text, said = calibration_of(a)
     files: dict[Any, str | bytes] = {check_target(a.asked.save, "--save", (".toml",)): text}
     return files, said
-
-
-def _pictures(a: Answered) -> list[Any]:
-    from gpuscale.answers.diagnose.picture import pictures
-
-    return pictures(a.diagnosis)

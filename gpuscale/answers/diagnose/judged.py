@@ -22,6 +22,7 @@ from gpuscale.answers.diagnose.records import (
 )
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
 from gpuscale.core.normal import Z80
+from gpuscale.core.records import made_of
 from gpuscale.io.causes import first_of, load_causes, load_table
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ class Answered:
     case: Case
     diagnosis: Diagnosis
     features: Features
-    judged: tuple[Judged, ...]
 
 
 def diagnosed(asked: Diagnose) -> Answered:
@@ -103,7 +103,7 @@ def diagnosed(asked: Diagnose) -> Answered:
         logs=tuple(_log(log) for log in case.logs),
         headline="",
     )
-    return Answered(asked, case, diagnosis, features, tuple(judged))
+    return Answered(asked, case, diagnosis, features)
 
 
 def _as_told(p: Predicted) -> bool:
@@ -135,27 +135,21 @@ def _named(case: Case, judged: list[Judged], model: Predicted | None) -> tuple[N
         c = j.cause
         alone = None
         if model is not None and c.verdict == "fault":
-            good = model.value
             less = model.quantity in ("step_time", "ttft", "tpot", "itl")
-            alone = good * j.size if less else good / j.size
+            alone = model.value * j.size if less else model.value / j.size
         found.append(
-            NamedCause(
+            made_of(
+                NamedCause,
+                j,
+                c,
                 cause=c.word,
-                title=c.title,
-                group=c.group,
-                verdict=j.verdict,
-                probability=j.probability,
                 explains_factor=j.size,
                 low_factor=c.size[0],
                 high_factor=c.size[1],
                 gain_frac=1 - 1 / j.size if c.verdict == "fault" else 0.0,
-                speaks_for=j.speaks_for,
-                speaks_against=j.speaks_against,
                 remedy=_remedy(case, j),
-                test=c.test,
                 test_cost=c.cost,
                 predicted=alone,
-                source=c.source,
             )
         )
     return tuple(found)
@@ -235,21 +229,9 @@ def _log(log: Log) -> LogRead:
             continue
         steady = s.steady()
         stride = max(1, len(s.values) // MOST_SHOWN)
-        series.append(
-            SeriesRead(
-                name,
-                unit=track.unit,
-                run=run,
-                rank=rank,
-                n=s.n,
-                n_warm_up=steady.skipped,
-                median=steady.median,
-                low=steady.low,
-                high=steady.high,
-                steps=tuple(s.steps[::stride]),
-                values=tuple(s.values[::stride]),
-            )
-        )
+        shown = {"steps": tuple(s.steps[::stride]), "values": tuple(s.values[::stride])}
+        more = shown | {"name": name, "run": run, "rank": rank, "n": s.n}
+        series.append(made_of(SeriesRead, steady, track, n_warm_up=steady.skipped, **more))
     return LogRead(
         log.name,
         programs=tuple(sorted(log.programs, key=lambda p: -log.programs[p])),

@@ -37,13 +37,8 @@ def add_logged(case: Case, f: Features) -> None:
             f.pop("cuda_graph", None)
         if rows := log.tables.get("nccl_tests"):
             f["message_bytes"] = max(float(r["size"].value) for r in rows if "size" in r)
-        oom = log.fact("oom")
-        if (
-            oom
-            and log.events
-            and log.events[-1][0] == "evaluation"
-            and log.events[-1][2] < oom.line
-        ):
+        last, _, line = log.events[-1] if log.events else ("", 0.0, 0)
+        if (oom := log.fact("oom")) and last == "evaluation" and line < oom.line:
             f["oom_after_eval"] = "yes"
     if f.get("transport_ib") and not f.get("transport_gdr"):
         f["ib_without_gdr"] = "yes"

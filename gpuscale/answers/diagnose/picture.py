@@ -9,13 +9,11 @@ if TYPE_CHECKING:
 
 MOST = 4
 DIMS = {"s": "s", "byte": "bytes", "FLOP/s": "flop_per_s", "tokens/s": "count", "": ""}
-FIRST = ("step_time", "tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s", "steps_per_s") + (
-    "generation_tokens_per_s",
-    "memory_reserved",
-    "memory_allocated",
-    "data_time",
-    "kv_usage",
-)
+FIRST = (
+    "step_time tokens_per_s_per_gpu tokens_per_s samples_per_s steps_per_s generation_tokens_per_s "
+    "memory_reserved memory_allocated data_time kv_usage"
+).split()
+"""Series that are drawn, the first first."""
 
 
 def pictures(d: Diagnosis) -> list[Any]:
@@ -36,17 +34,7 @@ def pictures(d: Diagnosis) -> list[Any]:
             lines.append(Series(label, points, markers=len(points) < 80))
         title = name.replace("_", " ")
         marks = [Mark("y", drawn[-1].median, "steady")]
-        marks += [Mark("x", e.step, e.kind) for e in d.events if e.step is not None and e.step > 0][
-            :4
-        ]
-        found.append(
-            Lines(
-                key=name,
-                title=f"{title} of the run",
-                x=Axis("step"),
-                y=Axis(title, DIMS.get(drawn[0].unit, "")),
-                series=lines,
-                marks=marks,
-            )
-        )
+        marks += [Mark("x", e.step, e.kind) for e in d.events if e.step][:4]
+        y = Axis(title, DIMS.get(drawn[0].unit, ""))
+        found.append(Lines(name, f"{title} of the run", Axis("step"), y, lines, marks=marks))
     return found

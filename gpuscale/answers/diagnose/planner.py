@@ -69,16 +69,8 @@ def _compared(
     assert value is not None and measured is not None
     less = figure.quantity.less_is_better
     low, high = factors if less else (1 / factors[1], 1 / factors[0])
-    return Predicted(
-        figure.name,
-        value=value,
-        low=value * low,
-        high=value * high,
-        unit=figure.unit,
-        measured=measured,
-        ratio=measured / value if less else value / measured,
-        by=by,
-    )
+    ratio, span = measured / value if less else value / measured, (value * low, value * high)
+    return Predicted(figure.name, value, *span, figure.unit, measured, ratio=ratio, by=by)
 
 
 def _around(spread: float) -> tuple[float, float]:
@@ -117,15 +109,9 @@ def _as_launched(case: Case, _: Mapping[str, Cause]) -> Said:
     from gpuscale.answers.launch_check.check import checked
     from gpuscale.core.quantity import format_si
 
-    r = checked(
-        LaunchCheck(
-            dump,
-            cluster=where if case.cluster else None,
-            gpu=None if case.cluster else where,
-            gpus=case.gpus,
-            model=case.model.name if case.model else None,
-        )
-    ).report
+    place: dict[str, Any] = {"cluster" if case.cluster else "gpu": where}
+    name = case.model.name if case.model else None
+    r = checked(LaunchCheck(dump, gpus=case.gpus, model=name, **place)).report
     if r.step_s is None or r.n_gpus is None:
         return None, {}
     case.model_name, case.gpus = case.model_name or r.model, case.gpus or r.n_gpus
@@ -180,11 +166,8 @@ def _training(case: Case, causes: Mapping[str, Cause]) -> Said:
         return None, {}
     factors: dict[str, float] = {}
     for word, cause in causes.items():
-        if (
-            case.kind not in cause.kinds
-            or not cause.options
-            or not WITHOUT.keys() >= set(cause.options)
-        ):
+        known = cause.options and WITHOUT.keys() >= set(cause.options)
+        if not known or case.kind not in cause.kinds:
             continue
         steps = []
         for change in (dict(cause.options), {k: WITHOUT[k] for k in cause.options}):
@@ -252,14 +235,8 @@ def _tuning(case: Case, _: Mapping[str, Cause]) -> Said:
         return None, {}
     n = case.gpus or 1
     name, gpu = case.model.name, case.gpu.name
-    job = Memory(
-        name,
-        method=method[0],
-        gpu=gpu,
-        gpus=n if n > 1 else None,
-        seq_len=int(length),
-        micro_batch=int(each),
-    )
+    more: dict[str, Any] = {"gpus": n if n > 1 else None, "micro_batch": int(each)}
+    job = Memory(name, method=method[0], gpu=gpu, seq_len=int(length), **more)
     r: Any = job.answer().result
     if not (step_s := getattr(r, "step_s", None)):
         return None, {}

@@ -21,25 +21,16 @@ if TYPE_CHECKING:
 
 SOURCE = 'How to Scale Your Model, GPU chapter, "Rooflines for LLM scaling on GPUs"'
 
-_DP = ("batch_tokens", "gpus", "nodes", "hidden", "ffn", "matrices", "experts", "top_k", "spans")
-USED: dict[str, tuple[str, ...]] = {
-    "dp": _DP,
-    "moe-dp": _DP,
-    "fsdp": (*_DP, "micro_batches"),
-    "tp": ("batch_tokens", "hidden", "ffn", "matrices", "heads", "tp"),
-    "ep": (
-        "batch_tokens",
-        "gpus",
-        "hidden",
-        "ffn",
-        "matrices",
-        "top_k",
-        "ep",
-        "max_nodes",
-        "dispatch_bytes",
-    ),
-    "pp": ("batch_tokens", "hidden", "pp", "layers", "micro_batches"),
-    "cp": ("seq_len", "cp", "heads", "kv_heads"),
+_DP = "batch_tokens gpus nodes hidden ffn matrices experts top_k spans"
+_EP = "batch_tokens gpus hidden ffn matrices top_k ep max_nodes dispatch_bytes"
+USED = {
+    "dp": _DP.split(),
+    "moe-dp": _DP.split(),
+    "fsdp": f"{_DP} micro_batches".split(),
+    "tp": "batch_tokens hidden ffn matrices heads tp".split(),
+    "ep": _EP.split(),
+    "pp": "batch_tokens hidden pp layers micro_batches".split(),
+    "cp": "seq_len cp heads kv_heads".split(),
 }
 """Axis -> the numbers that its limit depends on."""
 

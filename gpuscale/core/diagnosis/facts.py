@@ -113,16 +113,7 @@ class Log:
         for (run, rank, name), t in self.tracks.items():
             for value, line in t.said():
                 printed = f"{value / UNITS[t.printed_unit][1]:.10g} {t.printed_unit}".strip()
-                yield Fact(
-                    name,
-                    value=value,
-                    unit=t.unit,
-                    printed=printed,
-                    line=line,
-                    program=t.program,
-                    run=run,
-                    rank=rank,
-                )
+                yield Fact(name, value, t.unit, printed, line, t.program, run=run, rank=rank)
         yield from self.texts.values()
         for rows in self.tables.values():
             for row in rows:

@@ -111,20 +111,21 @@ def bill(made: Design, parts: Parts) -> Bill:
         rows.append((name, n, each_w, 0.0))
     rows = [row for row in rows if row[1]]
     items = tuple(
-        Item(
-            name, n, None if watts is None else n * watts, unit, None if unit is None else n * unit
-        )
-        for name, n, watts, unit in rows
+        Item(name, n, watts and n * watts, unit, unit and n * unit) for name, n, watts, unit in rows
     )
-    watts = [i.power_w for i in items]
     spread = made.n_switches * (chassis[1] - chassis[0]) / 2 if chassis else 0.0
-    total = None if None in watts else sum(w for w in watts if w is not None)
-    prices = [i.usd for i in items]
+    total = _sum([i.power_w for i in items])
     return Bill(
         items,
         None if total is None else total - spread,
         None if total is None else total + spread,
-        None if None in prices else sum(p for p in prices if p is not None),
+        _sum([i.usd for i in items]),
         tuple(i.item for i in items if i.usd is None),
         tuple(i.item for i in items if i.power_w is None),
     )
+
+
+def _sum(values: list[float | None]) -> float | None:
+    """Sum; None where one of them is not known."""
+    known = [v for v in values if v is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -42,33 +42,17 @@ def losses(made: Design, hosts: Hosts, gpus_per_rack: int | None = None) -> tupl
     own = max(1, hosts.nics_per_node // hosts.gpus_per_node)  # NICs of a GPU
     part = 1 / (links * own)
     together = own if made.topology == "fat-tree" else 1  # that end on one leaf
-    found = [
-        Loss(
-            "host link",
-            per_nic,
-            part,
-            1 / made.n_host_links,
-            per_nic if part == 1.0 else 0,
-            "single link: the GPU's traffic must leave through its neighbours"
-            if part == 1.0
-            else "",
-        )
-    ]
+    alone = part == 1.0
+    note = "single link: the GPU's traffic must leave through its neighbours" if alone else ""
+    found = [Loss("host link", per_nic, part, 1 / made.n_host_links, per_nic * alone, note)]
     if made.tiers:
         leaf = made.tiers[0]
         apart = hosts.nics_per_node if made.topology == "rail-optimised" else 1
         n_links = min(leaf.ports_down, -(-made.n_host_links // (made.n_networks * apart)))
         gpus = min(made.n_gpus, n_links * per_nic // together)
-        found.append(
-            Loss(
-                "leaf",
-                gpus,
-                together * part,
-                n_links / made.n_host_links,
-                gpus if together * part == 1.0 else 0,
-                "one rail of its unit" if made.topology != "fat-tree" else "",
-            )
-        )
+        note = "one rail of its unit" if made.topology != "fat-tree" else ""
+        share, lost = together * part, n_links / made.n_host_links
+        found.append(Loss("leaf", gpus, share, lost, gpus * (share == 1.0), note))
     for tier in made.tiers[1:]:
         frac = 1 / tier.n_switches
         found.append(Loss(tier.name, made.n_gpus, frac, frac, 0, "traffic goes round it"))

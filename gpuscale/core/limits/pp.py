@@ -6,12 +6,6 @@ GPipe (Huang et al. 2018); Megatron-LM (Narayanan et al. 2021), section 2.2.
 from __future__ import annotations
 
 
-def check_counts(n_stages: int, n_micro_batches: int, vpp: int = 1) -> None:
-    """Refuse counts below 1."""
-    if min(n_stages, n_micro_batches, vpp) < 1:
-        raise ValueError("stages, micro-batches and interleaved chunks must be at least 1")
-
-
 def bubble_over_ideal(n_stages: int, n_micro_batches: int, vpp: int = 1) -> float:
     """Idle time over the time of the useful work: ``(p-1) / (v m)`` [1]_.
 
@@ -25,7 +19,6 @@ def bubble_over_ideal(n_stages: int, n_micro_batches: int, vpp: int = 1) -> floa
     >>> bubble_over_ideal(3, 4), bubble_over_ideal(8, 16, vpp=2)
     (0.5, 0.21875)
     """
-    check_counts(n_stages, n_micro_batches, vpp)
     return (n_stages - 1) / (vpp * n_micro_batches)
 
 
@@ -41,7 +34,6 @@ def bubble_frac(n_stages: int, n_micro_batches: int, vpp: int = 1) -> float:
 
 def hops(n_stages: int, n_micro_batches: int) -> int:
     """Transfers in a row of one forward pass: ``m + p - 2``. [1]."""
-    check_counts(n_stages, n_micro_batches)
     return n_micro_batches + n_stages - 2
 
 
@@ -58,9 +50,6 @@ def hop_time_s(
     `n_micro_batches`: micro-batches [1]. `link_bytes_per_s`: what the sending stage owns of the
     network, one direction [byte/s]. `element_bytes`: bytes of one activation [byte].
     """
-    check_counts(1, n_micro_batches)
-    if link_bytes_per_s <= 0:
-        raise ValueError(f"link_bytes_per_s must be positive, got {link_bytes_per_s}")
     return element_bytes * n_tokens * hidden_size / n_micro_batches / link_bytes_per_s
 
 
@@ -90,7 +79,5 @@ def transfer_time_per_layer_s(
     `hops_per_micro_batch` is (m + p - 2) / m; 1.5 stands for p about m/2 (How to Scale Your
     Model, GPU chapter, pipelining).
     """
-    if n_layers < 1:
-        raise ValueError(f"n_layers must be at least 1, got {n_layers}")
     whole = hop_time_s(n_tokens, hidden_size, 1, link_bytes_per_s, element_bytes)
     return hops_per_micro_batch * whole / n_layers

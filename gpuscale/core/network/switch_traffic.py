@@ -35,8 +35,6 @@ def all_gather_traffic(array_bytes: float, n_nodes: int, gpus_per_node: int) -> 
     >>> t.node_in_bytes, t.node_out_above_bytes, t.node_out_gpus_bytes, t.top_out_bytes
     (1000000000.0, 31250000.0, 7968750000.0, 31000000000.0)
     """
-    if n_nodes < 1 or gpus_per_node < 1:
-        raise ValueError("nodes and GPUs per node must be at least 1")
     b, m, n = array_bytes, n_nodes, gpus_per_node
     up = b / m if m > 1 else 0.0
     above = b * (m - 1) / m
@@ -72,8 +70,6 @@ def in_switch_all_reduce_traffic(array_bytes: float, n_gpus: int) -> InSwitchAll
     >>> t.send_shards_in_bytes, t.in_bytes, t.out_bytes
     (7000000000.0, 8000000000.0, 8000000000.0)
     """
-    if n_gpus < 1:
-        raise ValueError("GPUs must be at least 1")
     b, n = array_bytes, n_gpus
     others = n * (b * (n - 1) / n)
     own = n * (b / n)

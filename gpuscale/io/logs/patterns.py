@@ -42,6 +42,10 @@ def _compiled(regex: str) -> Any:
     return re.compile(regex) if regex else None
 
 
+UNSIGNED = ("%", "tokens/s", "ms", "s", "TFLOP/s", "&")
+"""Units of figures that are never below 0."""
+
+
 @dataclass
 class Find:
     """One fact of a line."""
@@ -63,7 +67,7 @@ class Find:
         unit = self.unit
         if unit.startswith("="):
             return unit[1:], "", unit[1:], ""
-        groups = [g for g in hit.groups()]
+        groups = hit.groups()
         first = next((g for g in groups if g is not None), None)
         if first is None:
             return None
@@ -73,11 +77,7 @@ class Find:
             value = float(first.replace(",", "").replace("_", ""))
         except ValueError:
             return None
-        if (
-            not isfinite(value)
-            or value < 0
-            and unit in ("%", "tokens/s", "ms", "s", "TFLOP/s", "&")
-        ):
+        if not isfinite(value) or value < 0 and unit in UNSIGNED:
             return None  # -100 % stands for what was not computed
         if "#K" in self.regex and len(groups) > 1 and groups[1]:
             value *= COUNTS[groups[1]]

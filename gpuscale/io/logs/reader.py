@@ -289,16 +289,8 @@ class _Reader:
     def _fact(
         self, name: str, value: float | str, si: str, printed: str, program: str = "other"
     ) -> Fact:
-        return Fact(
-            name,
-            value=value,
-            unit=si,
-            printed=printed,
-            line=self.read,
-            program=program,
-            run=self.run,
-            rank=self.rank,
-        )
+        run, rank = self.run, self.rank
+        return Fact(name, value, si, printed, self.read, program, run=run, rank=rank)
 
     def _restart(self, step: float, program: str) -> None:
         """Tell a new run: the steps of a rank begin again."""
