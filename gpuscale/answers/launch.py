@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
@@ -10,7 +10,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.launch import FRAMEWORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gpuscale.launch.job import TrainingLaunch, Written
     from gpuscale.render.document import Document
@@ -165,47 +165,36 @@ def memory_command(inputs: Mapping[str, Any]) -> str:
 def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) -> Document:
     """Put the answer together."""
     from gpuscale.launch.plan import framework_of, launch_script
-    from gpuscale.render.document import Document, Drawn
 
     name = framework_of(job, framework)
     written, file, script = launch_script(job, name, wrapper)
     result = LaunchResult(name, written.version, wrapper, file, script, written.unsaid)
-    return Document(
-        command="launch",
-        inputs={
-            "model": job.model.name,
-            "n_gpus": job.layout.n_gpus,
-            "software": job.software,
-            "framework": name,
-            "wrap": wrapper,
-        },
-        result=result,
-        blocks=[Drawn(script.rstrip("\n").split("\n"))],
-        warnings=_warnings(written),
-        launch=lambda other: launch_script(job, name, other)[2],
-    )
+    asked = {"model": job.model.name, "n_gpus": job.layout.n_gpus, "software": job.software}
+    document = _document(result, asked, lambda other: launch_script(job, name, other)[2])
+    return replace(document, warnings=_warnings(written))
 
 
 def serving_document(saved: Mapping[str, Any], wrapper: str) -> Document:
     """Put the answer together."""
     from gpuscale.answers.launch_serving import servers_of
     from gpuscale.launch.servers import VERSIONS, serving_script
-    from gpuscale.render.document import Document, Drawn
 
     job = servers_of(saved["inputs"], saved["result"])
     file, text = serving_script(job, wrapper)
+    result = LaunchResult(job.engine, VERSIONS[job.engine], wrapper, file, text, ())
+    asked = {"model": job.model, "n_gpus": job.gpus * job.replicas, "software": job.engine}
+    return _document(result, asked, lambda other: serving_script(job, other)[1])
+
+
+def _document(result: LaunchResult, asked: dict[str, Any], again: Callable[[str], str]) -> Document:
+    from gpuscale.render.document import Document, Drawn
+
     return Document(
         command="launch",
-        inputs={
-            "model": job.model,
-            "n_gpus": job.gpus * job.replicas,
-            "software": job.engine,
-            "framework": job.engine,
-            "wrap": wrapper,
-        },
-        result=LaunchResult(job.engine, VERSIONS[job.engine], wrapper, file, text, ()),
-        blocks=[Drawn(text.rstrip("\n").split("\n"))],
-        launch=lambda other: serving_script(job, other)[1],
+        inputs={**asked, "framework": result.framework, "wrap": result.wrapper},
+        result=result,
+        blocks=[Drawn(result.text.rstrip("\n").split("\n"))],
+        launch=again,
     )
 
 

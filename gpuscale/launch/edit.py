@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from gpuscale.launch.dialects.forms import said
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.torchtitan import MOVED
 
@@ -219,9 +220,7 @@ def _said(file: str, value: Any) -> str:
         return repr(value)
     if file.endswith((".toml", ".json")):
         return json.dumps(value)
-    if isinstance(value, bool) or value is None:
-        return json.dumps(value)
-    return f"[{','.join(map(str, value))}]" if isinstance(value, (list, tuple)) else str(value)
+    return said(value)
 
 
 def diff(

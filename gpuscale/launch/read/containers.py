@@ -15,10 +15,9 @@ from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.maxtext import put_topology
 from gpuscale.launch.read.serving import ranks
+from gpuscale.launch.read.tables import tables_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gpuscale.launch.read.found import Found
 
 SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/env")
@@ -84,7 +83,7 @@ def _around(table: dict[str, Any], around: Held, name: str) -> Held:
 def _gpus_of(table: dict[str, Any]) -> int | None:
     """GPUs that a container or a service is given."""
     resources = table.get("resources") or table.get("deploy")
-    for one in _tables(resources) if isinstance(resources, dict) else ():
+    for one in tables_in(resources) if isinstance(resources, dict) else ():
         for key in (*GPU_KEYS, "gpu"):
             if (number := whole(one.get(key))) is not None:
                 return number
@@ -172,7 +171,7 @@ def _word(word: str) -> str:
 def variables_of(table: dict[str, Any]) -> dict[str, str]:
     """Variables that a YAML gives its commands: a table, `NAME=VALUE` texts, or name and value."""
     found: dict[str, str] = {}
-    for one in _tables(table):
+    for one in tables_in(table):
         for key in ("env", "envs", "environment"):
             given = one.get(key)
             if isinstance(given, dict):
@@ -217,21 +216,11 @@ def _words(value: Any) -> list[str]:
     return [str(v) for v in value] if isinstance(value, list) else []
 
 
-def _tables(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    if depth > 20:
-        return
-    if isinstance(value, dict):
-        yield value
-    inner = value.values() if isinstance(value, dict) else value
-    for one in inner if isinstance(value, (dict, list)) else ():
-        yield from _tables(one, depth + 1)
-
-
 def put_machines(table: dict[str, Any], held: Held, found: Found) -> None:
     """Put nodes and GPUs of a container file on the record, where the command has none."""
     nodes, gpus, replicas = None, None, 0
     chips: tuple[str, str] | None = None
-    for one in _tables(table):
+    for one in tables_in(table):
         for key in NODE_KEYS:
             if isinstance(one.get(key), int) and not isinstance(one[key], bool):
                 nodes = nodes or one[key]

@@ -8,6 +8,8 @@ import re
 import shlex
 from typing import Any
 
+from gpuscale.launch.read.tables import as_flags
+
 _DUMPED = re.compile(r"^\W{0,40}([a-z][a-z0-9_]+) \.{2,}[ \t]?([^\n]*)$", re.MULTILINE)
 _VLLM = re.compile(r"non-default args: (\{[^\n]{1,20000}\})")
 _SGLANG = re.compile(r"server_args=ServerArgs\(([^\n]{1,40000})\)")
@@ -124,16 +126,11 @@ def _megatron(given: dict[str, str]) -> str:
 
 
 def _options(given: dict[str, object]) -> list[str]:
-    found = []
-    for key, value in given.items():
-        text = str(value)
-        flag = f"--{key.replace('_', '-')}"
-        if key == "add_bias_linear" and text == "False":
-            found.append("--disable-bias-linear")
-        elif text in ("None", "False", "", "[]", "{}"):
-            continue
-        elif text == "True":
-            found.append(flag)
-        else:
-            found += [flag, shlex.quote(text)]
-    return found
+    said = {key: IDLE.get(str(value), shlex.quote(str(value))) for key, value in given.items()}
+    if said.get("add_bias_linear") is False:
+        said["disable_bias_linear"] = True
+    return as_flags(said)
+
+
+IDLE = {**dict.fromkeys(("None", "False", "", "[]", "{}"), False), "True": True}
+"""Values as printed that stand as no word of their own -> whether their flag does."""

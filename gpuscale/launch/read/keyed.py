@@ -10,7 +10,7 @@ from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.megatron import put_core, read
 from gpuscale.launch.read.megatron_model import model_of
 from gpuscale.launch.read.nested import Nested, nest
-from gpuscale.launch.read.tables import as_flags, key_values
+from gpuscale.launch.read.tables import as_flags, key_values, tables_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,8 @@ def read_bridge(table: dict[str, Any]) -> Found:
     for key, value in flat(table):
         if key not in leaves or "${" not in str(value):  # another key's value by its path
             leaves[key] = value
-    leaves |= lists(table)
+    pairs = [pair for one in tables_in(table) for pair in one.items()]
+    leaves |= {str(k).rsplit(".", 1)[-1]: v for k, v in pairs if v and isinstance(v, list)}
     put_core(Nested(found, {key.replace("_", "-"): v for key, v in leaves.items()}), flags=False)
     model = table.get("model")
     optim = model.get("optim") if isinstance(model, dict) else None
@@ -76,7 +77,8 @@ BATCHES = {"micro_batch_size", "global_batch_size", "restore_from_path"}
 
 def _other(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
     """Say where a NeMo YAML trains another thing than a decoder-only language model."""
-    parts = {key for key, _ in sections(table)} | set(leaves)
+    inner = (pair for one in tables_in(table) for pair in one.items())
+    parts = {str(key) for key, value in inner if isinstance(value, dict)} | set(leaves)
     name = str(table.get("name") or "")
     other = next((key for key in OTHERS if key in parts), "")
     if not other and (named := re.search(OTHER_NAMES, name)):
@@ -151,15 +153,6 @@ def _shape(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
     found.model = model_of(Nested(found, given), found.model_name)
 
 
-def sections(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """(key, section) of every section of a nested table."""
-    if isinstance(table, dict) and depth <= 20:
-        for key, value in table.items():
-            if isinstance(value, dict):
-                yield str(key), value
-                yield from sections(value, depth + 1)
-
-
 def read_flagscale(table: dict[str, Any]) -> Found:
     """Read a YAML of FlagScale: Megatron's options in sections."""
     given = {key: value for key, value in flat(table) if key and "${" not in str(value)}
@@ -198,18 +191,6 @@ def value_of(text: str) -> Any:
     if text.startswith("[") and text.endswith("]"):
         return [part.strip() for part in text[1:-1].split(",")]
     return text.strip("'\"").removeprefix("torch.")
-
-
-def lists(table: Any, depth: int = 0) -> dict[str, list[Any]]:
-    """Find the lists of a nested table by their key."""
-    found: dict[str, list[Any]] = {}
-    if depth > 20 or not isinstance(table, dict):
-        return found
-    for key, value in table.items():
-        if isinstance(value, list) and value:
-            found[str(key).rsplit(".", 1)[-1]] = value
-        found |= lists(value, depth + 1)
-    return found
 
 
 def whole(value: Any) -> int | None:

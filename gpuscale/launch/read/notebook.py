@@ -109,15 +109,12 @@ def _cells(name: str, text: str) -> list[str]:
     except (ValueError, RecursionError) as error:
         raise GpuscaleError(f"{name}: not a notebook: {str(error)[:120]}") from None
     cells: Any = table.get("cells") if isinstance(table, dict) else None
-    if cells is None and isinstance(table, dict):  # format 3
-        sheets = table.get("worksheets")
-        cells = sheets[0].get("cells") if isinstance(sheets, list) and sheets else None
     if not isinstance(cells, list):
         raise GpuscaleError(f"{name}: not a notebook: it has no cells")
     found = []
     for cell in cells:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
-            source = cell.get("source", cell.get("input", ""))
+            source = cell.get("source", "")
             found.append("".join(map(str, source)) if isinstance(source, list) else str(source))
     return found
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from gpuscale.launch.read import maxtext, torchtitan
 from gpuscale.launch.read.found import Found
-from gpuscale.launch.read.keyed import read_bridge, sections
+from gpuscale.launch.read.keyed import read_bridge
+from gpuscale.launch.read.tables import tables_in
 
 
 def _megatron(overrides: dict[str, Any]) -> Found:
@@ -27,7 +28,7 @@ READERS: dict[str, Callable[[dict[str, Any]], Found]] = {
 
 def read_primus(table: dict[str, Any]) -> Found | None:
     """Read a YAML of Primus: a framework's options as overrides of a model's own file."""
-    for _, section in sections(table.get("modules")):
+    for section in tables_in(table.get("modules")):
         overrides, reader = section.get("overrides"), READERS.get(str(section.get("framework")))
         if reader and isinstance(overrides, dict):
             found = reader(overrides)

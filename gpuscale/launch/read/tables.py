@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
@@ -75,6 +75,17 @@ def as_flags(table: Mapping[str, Any]) -> list[str]:
             option = "--" + str(key).replace("_", "-").lstrip("-")
             words += [option] if value is True else [option, str(value)]
     return words
+
+
+def tables_in(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Every table of a nested one, itself first."""
+    if depth > 20:
+        return
+    if isinstance(value, dict):
+        yield value
+    inner = value.values() if isinstance(value, dict) else value
+    for one in inner if isinstance(value, (dict, list)) else ():
+        yield from tables_in(one, depth + 1)
 
 
 def key_values(words: Iterable[str]) -> dict[str, Any]:
