@@ -111,7 +111,7 @@ def tuning_memory(asked: Memory) -> Document:
         case = replace(case, job=_at_most(case, asked.max))
     trial = case.bench.trial(case.job)
     pushed = tuple(case.unsaid) if asked.max else ()  # to the limit, with all that is taken
-    verdict = verdict_of(case, case.job, lambda job, _: case.bench.memory(job).total_bytes, pushed)
+    verdict = verdict_of(case, case.job, pushed)
     host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
     short = short_of_host(host_bytes, asked.host_memory)
     result = _result(asked, case, cases[1:], trial, host_bytes=host_bytes, verdict=verdict)

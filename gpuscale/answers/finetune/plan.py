@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.method import Job
-    from gpuscale.core.verdict import Verdict
     from gpuscale.render.document import Block
 
 COUNTS = (1, 2, 4, 8)
@@ -243,15 +242,11 @@ def _result(
     )
     width = case.bench.site(trial.job)[2].step_interval_factor_80
 
-    def verdict(job: Job) -> Verdict:
-        return verdict_of(case, job, lambda job, _: case.bench.memory(job).total_bytes, CHOSEN)
-
-    said = verdict(trial.job)
     alone = len(options) == 1 and len(_places(asked)) == 1
     bold = bolder(asked, case, trial) if alone else None
     return made_of(
         TuningPlan,
-        said,
+        verdict_of(case, trial.job, CHOSEN),
         chosen,
         trial,
         trial.step,
@@ -270,7 +265,7 @@ def _result(
         remedies=remedies(case.bench, trial),
         taken=tuple(a for a in case.assumed if not a.startswith("software")),  # a plan chooses it
         passed_over=_option(asked, case, bold, tokens) if bold else None,
-        passed_over_fits_probability=verdict(bold.job).fits_probability if bold else None,
+        passed_over_fits_probability=bold and verdict_of(case, bold.job, CHOSEN).fits_probability,
     )
 
 

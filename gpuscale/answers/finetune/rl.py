@@ -133,7 +133,7 @@ class Asking:
             )
             return self.memory(case, own, job).total_bytes
 
-        return verdict_of(case, case.job, peak_bytes, rl=True)
+        return verdict_of(case, case.job, peak_bytes=peak_bytes)
 
     def memory(self, case: Case, rl: RlJob, job: Job) -> RlMemory:
         """Memory of a training GPU."""

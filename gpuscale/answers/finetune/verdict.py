@@ -115,19 +115,20 @@ def far_from_measured(case: Case, job: Job, rl: bool) -> list[str]:
 def verdict_of(
     case: Case,
     job: Job,
-    peak_bytes: Callable[[Job, Mapping[str, str]], float],
     chosen: Sequence[str] = (),
-    rl: bool = False,
+    peak_bytes: Callable[[Job, Mapping[str, str]], float] | None = None,
 ) -> Verdict:
     """Verdict of a job.
 
-    `peak_bytes`: peak of a job under open settings. `chosen`: settings that the answer itself chose
-    and tells. `rl`: a step of RL.
+    `chosen`: settings that the answer itself chose and tells. `peak_bytes`: of a step of RL, under
+    open settings.
     """
+    rl = peak_bytes is not None
     at = replace(case, job=job, unsaid=case.unsaid - set(chosen))
 
     def peak(values: Mapping[str, str]) -> float:
-        return peak_bytes(as_set(job, values), values)
+        made = as_set(job, values)
+        return peak_bytes(made, values) if peak_bytes else case.bench.memory(made).total_bytes
 
     own, moves = peak({}), []
     for s in open_settings(at):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.ask import fields_of
 from gpuscale.answers.finetune.asked import RL
 from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.core.context import DEFAULT_CONTEXT
@@ -48,17 +47,6 @@ NEEDS = {
 """Options that do nothing unless one of these degrees is above 1."""
 
 
-def _refuse_idle(asked: Memory) -> None:
-    """Refuse options that would do nothing at the degrees asked for."""
-    fields = fields_of(type(asked))
-    for name, degrees in NEEDS.items():
-        if getattr(asked, name) == fields[name][0].default:
-            continue
-        if all(getattr(asked, d) == 1 for d in degrees):
-            needed = " or ".join(f"--{d}" for d in degrees)
-            raise GpuscaleError(f"--{name.replace('_', '-')} needs {needed} above 1")
-
-
 def accumulated(asked: Any, dp: int) -> int:
     """Sequences of a step of `dp` ranks by `--accumulation`."""
     if asked.global_batch:
@@ -92,7 +80,11 @@ def settled(asked: Memory) -> Memory:
         raise GpuscaleError(
             f"--dp {asked.dp} with tp*pp*cp = {split} means {asked.dp * split} GPUs"
         )
-    _refuse_idle(asked)
+    for name, degrees in NEEDS.items():
+        idle = all(getattr(asked, d) == 1 for d in degrees)
+        if idle and getattr(asked, name) != getattr(type(asked), name):
+            needed = " or ".join(f"--{d}" for d in degrees)
+            raise GpuscaleError(f"--{name.replace('_', '-')} needs {needed} above 1")
     batch = asked.global_batch
     if asked.accumulation is not None:
         batch = accumulated(asked, n_gpus // split)
