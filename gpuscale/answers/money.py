@@ -229,13 +229,13 @@ def bill_of(
 
 def stops_per_s(asked: Costed) -> float:
     """Pre-emptions of a spot job. [1/s]."""
-    from gpuscale.core.run.bill import spot_stops_per_s
+    from gpuscale.core.run.time import SECONDS_PER_DAY
 
     if not asked.spot:
         if asked.preemptions is not None:
             raise GpuscaleError("--preemptions needs --spot")
         return 0.0
-    return spot_stops_per_s(1.0 if asked.preemptions is None else asked.preemptions)
+    return (1.0 if asked.preemptions is None else asked.preemptions) / SECONDS_PER_DAY
 
 
 def bill_rows(bill: Bill) -> list[tuple[str, str, str]]:
@@ -262,7 +262,7 @@ def bill_rows(bill: Bill) -> list[tuple[str, str, str]]:
     if bill.break_even_utilisation is not None and bill.rent is not None:
         note = f"of the hours used costs as much as renting at {rate_text(bill.rent)}"
         rows.append(("break-even", f"{100 * bill.break_even_utilisation:.1f} %", note))
-    if c.energy_kwh is not None and bill.draw is not None and bill.site is not None:
+    if c.energy_j is not None and bill.draw is not None and bill.site is not None:
         low_high = f"{kwh_text(c.energy_low_j)} to {kwh_text(c.energy_high_j)}"
         node = f"{bill.draw.work_w / 1e3:.3g} kW a node at work, PUE {bill.site.pue:g}"
         rows.append(("energy", kwh_text(c.energy_j), f"{low_high}; {node}"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscale.core.run.bill import Draw, Making, Rate
 from gpuscale.core.run.checkpoint import Saver
-from gpuscale.core.run.energy import Site, node_power_w
+from gpuscale.core.run.energy import Site
 from gpuscale.core.run.failures import Fleet
 from gpuscale.errors import unknown_name
 from gpuscale.io.presets import looks_like_path, preset_files, preset_path
@@ -120,7 +120,7 @@ def load_draw(cluster: ClusterSpec) -> Draw | None:
     own = _known("power", cluster.gpu.architecture, PowerRow)
     r = own or row("power", "general", PowerRow, "power")
     if cluster.node_power_w is not None:
-        work = node_power_w(cluster.node_power_w, r.load)
+        work = cluster.node_power_w * r.load
         how = f"{100 * r.load:.0f} % of the node's rating"
     elif cluster.gpu.tdp_w is not None:
         work = cluster.gpu.tdp_w * cluster.gpus_per_node * r.per_tdp

@@ -7,7 +7,7 @@ import pytest
 
 from gpuscale.core.run import energy, ownership
 from gpuscale.core.run import time as runs
-from gpuscale.core.run.bill import Charge, Draw, Making, Rate, charge, spot_stops_per_s
+from gpuscale.core.run.bill import Charge, Draw, Making, Rate, charge
 from gpuscale.core.run.checkpoint import (
     Parts,
     Saver,
@@ -53,7 +53,6 @@ def test_stops_by_hand():
     month = 365.25 / 12 * DAY
     assert network_stops_per_s(10, 4, 0.3, 0.5) == pytest.approx((3 + 2) / month)
     assert network_stops_per_s(0, 0, 0, 0) == 0.0
-    assert spot_stops_per_s(0.0) == 0.0
     assert Fleet("none", 0.0, 0.0, 0.0).per_node_day == 0.0
 
 
@@ -202,7 +201,7 @@ def test_outlook_by_hand():
     assert (run.low_s, run.expected_s, run.high_s) == tuple(
         1e6 / g.goodput_frac for g in (low, middle, high)
     )
-    assert (run.ideal_s, run.goodput, run.expected_days) == (1e6, middle, run.expected_s / DAY)
+    assert (run.ideal_s, run.goodput) == (1e6, middle)
     assert (run.goodput_low_frac, run.goodput_high_frac) == (high.goodput_frac, low.goodput_frac)
     assert run.n_interruptions == run.expected_s / middle.mtbf_s
     assert run.n_interruptions_low == run.low_s / low.mtbf_s
@@ -262,9 +261,8 @@ def test_a_bill_by_hand():
         pytest.approx(kwh * 0.2), pytest.approx(kwh * 0.4), pytest.approx(kwh * 0.1),
         100 * 16 / 400,
     )  # fmt: skip
-    assert found.energy_kwh == pytest.approx(kwh)
     bare = charge(2 * HOUR, 8)
-    assert bare == Charge(16.0, *[None] * 12) and bare.energy_kwh is None
+    assert bare == Charge(16.0, *[None] * 12)
     alone = charge(2 * HOUR, 8, draw=NODE)  # of no site: no overhead, no carbon
     assert alone.power_w == 2000.0 and alone.carbon_kg is None is alone.energy_usd
     plain = charge(2 * HOUR, 8, RATE, NODE, Site("x", 400.0, 1.0))
@@ -276,8 +274,7 @@ def test_a_bill_by_hand():
 
 
 def test_power_and_carbon_by_hand():
-    assert energy.power_w(2, 3.0, 4.0, 1.5) == 15.0 and energy.energy_j(2.0, 3.0) == 6.0
-    assert energy.node_power_w(0.5, 1.2) == 0.6
+    assert energy.power_w(2, 3.0, 4.0, 1.5) == 15.0
     assert energy.mean_power_w(8.0, 2.0, 0.0) == 2.0 and energy.mean_power_w(8.0, 2.0, 1.0) == 8.0
     assert energy.carbon_kg(3.6e6, 500.0) == pytest.approx(0.5)
     assert energy.carbon_kg(0.0, 0.0) == 0.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuscale.core.run.energy import J_PER_KWH, Site, carbon_kg, embodied_kg, energy_j, mean_power_w
+from gpuscale.core.run.energy import J_PER_KWH, Site, carbon_kg, embodied_kg, mean_power_w
 from gpuscale.core.run.ownership import OwnCost, usd_per_million_tokens
-from gpuscale.core.run.time import SECONDS_PER_DAY, gpu_hours
+from gpuscale.core.run.time import gpu_hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,6 @@ class Charge:
     carbon_kg: float | None  # location-based
     carbon_market_kg: float | None
     embodied_kg: float | None
-
-    @property
-    def energy_kwh(self) -> float | None:
-        """Energy. [kWh]."""
-        return None if self.energy_j is None else self.energy_j / J_PER_KWH
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +111,7 @@ def charge(
     if draw is not None:
         node_w = mean_power_w(draw.work_w, draw.idle_w, work_frac)
         meter_w = n_gpus / draw.gpus_per_node * node_w * (site.pue if site else 1.0)
-        joule = energy_j(meter_w, time_s)
+        joule = meter_w * time_s
         joule_low, joule_high = joule * draw.low_frac, joule * draw.high_frac
         if site is not None:
             carbon = carbon_kg(joule, site.grid_g_per_kwh)
@@ -142,8 +137,3 @@ def charge(
         carbon_market_kg=market,
         embodied_kg=made,
     )
-
-
-def spot_stops_per_s(stops_per_day: float) -> float:
-    """Pre-emptions of a spot job, to be added to its failures. [1/s]."""
-    return stops_per_day / SECONDS_PER_DAY

@@ -30,16 +30,6 @@ def power_w(
     return (n_gpus * gpu_power_w + host_power_w) * pue
 
 
-def energy_j(power_w: float, time_s: float) -> float:
-    """Energy. [J]."""
-    return power_w * time_s
-
-
-def node_power_w(rated_w: float, load_frac: float) -> float:
-    """Power of a node at work: its rating times the load factor measured on its kind [1]_. [W]."""
-    return rated_w * load_frac
-
-
 def mean_power_w(work_w: float, idle_w: float, work_frac: float) -> float:
     """Power over a run that works `work_frac` of the time and idles the rest. [W]."""
     return work_w * work_frac + idle_w * (1 - work_frac)

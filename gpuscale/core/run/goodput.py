@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 from gpuscale.core.run.checkpoint import exact_interval_s
 from gpuscale.core.run.failures import mtbf_s
-from gpuscale.core.run.time import SECONDS_PER_DAY
 
 MOST_SAVES = 1000.0
 """Saves between two failures where a save costs nothing: not made all the time (form)."""
@@ -160,11 +159,6 @@ class Outlook:
     n_interruptions_low: float
     n_interruptions_high: float
     helps: tuple[Help, ...]  # what would help most, first
-
-    @property
-    def expected_days(self) -> float:
-        """Expected time. [day]."""
-        return self.expected_s / SECONDS_PER_DAY
 
 
 LEVERS: dict[str, Callable[[Conditions], Conditions]] = {
