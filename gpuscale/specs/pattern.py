@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 MAX_LAYERS = 10_000
 MAX_PERIOD = 64
-MAX_DEPTH = 20
 
 _TOKEN = re.compile(r"\s*(?:(\d+)\s*x\s*|([A-Za-z0-9_.-]+\+[A-Za-z0-9_.-]+)|([(),]))")
 
@@ -20,11 +19,36 @@ def expand(pattern: str) -> tuple[tuple[str, str], ...]:
     >>> expand("2 x (2 x local+dense, global+dense)")[2:4]
     (('global', 'dense'), ('local', 'dense'))
     """
-    tokens = _tokens(pattern)
-    layers, rest = _sequence(tokens, 0)
-    if rest != len(tokens):
-        raise ValueError(f"layer pattern {pattern[:60]!r}: unexpected {tokens[rest]!r}")
+    outer: list[tuple[list[tuple[str, str]], int]] = []  # layers before each open `(`, its repeat
+    layers, repeat, wanted = list[tuple[str, str]](), 1, True
+    for token in _tokens(pattern):
+        if wanted and isinstance(token, int) and token:
+            repeat = min(repeat * token, MAX_LAYERS + 1)
+        elif wanted and token == "(":
+            outer.append((layers, repeat))
+            layers, repeat = [], 1
+        elif token == "," and not wanted:
+            wanted = True
+        elif isinstance(token, tuple) and wanted:
+            layers, repeat, wanted = _repeated(layers, [token], repeat), 1, False
+        elif token == ")" and outer and not wanted:
+            before, times = outer.pop()
+            layers = _repeated(before, layers, times)
+        else:
+            raise ValueError(f"layer pattern {pattern[:60]!r}: unexpected {token!r}")
+    if wanted or outer:
+        end = "a layer `mixer+ffn`" if wanted else "a `)`"
+        raise ValueError(f"layer pattern ends where {end} is expected")
     return tuple(layers)
+
+
+def _repeated(
+    before: list[tuple[str, str]], layers: list[tuple[str, str]], times: int
+) -> list[tuple[str, str]]:
+    if len(before) + times * len(layers) > MAX_LAYERS:
+        raise ValueError(f"layer pattern has more than {MAX_LAYERS} layers")
+    before += layers * times
+    return before
 
 
 def compress(layers: Sequence[tuple[str, str]]) -> str:
@@ -80,37 +104,3 @@ def _tokens(pattern: str) -> list[str | int | tuple[str, str]]:
             tokens.append(match[3])
         at = match.end()
     return tokens
-
-
-def _sequence(
-    tokens: list[str | int | tuple[str, str]], at: int, depth: int = 0
-) -> tuple[list[tuple[str, str]], int]:
-    if depth > MAX_DEPTH:
-        raise ValueError(f"layer pattern is nested more than {MAX_DEPTH} deep")
-    layers: list[tuple[str, str]] = []
-    while True:
-        repeat = 1
-        while at < len(tokens) and isinstance(tokens[at], int):
-            repeat = min(repeat * int(tokens[at]), MAX_LAYERS + 1)  # type: ignore[arg-type]
-            at += 1
-        if repeat == 0:
-            raise ValueError("layer pattern: a repeat must be at least 1")
-        if at >= len(tokens):
-            raise ValueError("layer pattern ends where a layer `mixer+ffn` is expected")
-        token = tokens[at]
-        if token == "(":
-            item, at = _sequence(tokens, at + 1, depth + 1)
-            if at >= len(tokens) or tokens[at] != ")":
-                raise ValueError("layer pattern: a `(` is not closed")
-            at += 1
-        elif isinstance(token, tuple):
-            item, at = [token], at + 1
-        else:
-            raise ValueError(f"layer pattern: a layer `mixer+ffn` is expected, not {token!r}")
-        if len(layers) + repeat * len(item) > MAX_LAYERS:
-            raise ValueError(f"layer pattern has more than {MAX_LAYERS} layers")
-        layers += item * repeat
-        if at < len(tokens) and tokens[at] == ",":
-            at += 1
-            continue
-        return layers, at

@@ -55,7 +55,6 @@ def test_near_patterns_are_read_or_refused(text):
         "0 x a+b",
         "999999999 x 999999999 x a+b",
         "(" * 5000,
-        "(" * 5000 + "a+b" + ")" * 5000,
         "-1 x a+b",
     ],
 )
