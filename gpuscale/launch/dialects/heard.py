@@ -13,24 +13,7 @@ from gpuscale.launch.read.found import UNSET
 if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
 
-NEUTRAL = frozenset(
-    (
-        "",
-        "false",
-        "none",
-        "null",
-        "no",
-        "off",
-        "0",
-        "0.0",
-        "1",
-        "1.0",
-        "-1",
-        "auto",
-        "default",
-        "disabled",
-    )
-)
+NEUTRAL = frozenset(launch_table("keys")["neutral"])
 """Values with which a key changes nothing."""
 DEEPEST = 12
 

@@ -1,4 +1,4 @@
-"""Commands that a file tells the rest, and those of ColossalAI's trainers."""
+"""Commands that a file tells the rest."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.gpus import gpu_named
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from gpuscale.launch.read.bash.words import Script
     from gpuscale.launch.read.found import Found
 
@@ -33,7 +35,7 @@ OF_THE_MACHINE = frozenset(_WORDS["of_the_machine"])
 def outside_variables(text: str) -> dict[str, str]:
     """Variables that a job's `#SBATCH` lines make known to its script."""
     known: dict[str, str] = {}
-    nodes, per_node, tasks = _sbatch(text)
+    nodes, per_node, tasks, _ = _sbatch(text)
     if nodes:
         known |= {"SLURM_NNODES": str(nodes), "SLURM_JOB_NUM_NODES": str(nodes)}
     if per_node:
@@ -43,15 +45,20 @@ def outside_variables(text: str) -> dict[str, str]:
     return known
 
 
-def _sbatch(text: str) -> tuple[int | None, int | None, int | None]:
-    """(nodes, GPUs a node, tasks a node) of the `#SBATCH` lines."""
+def _sbatch(text: str) -> tuple[int | None, ...]:
+    """(nodes, GPUs a node, tasks a node, GPUs of the job) of the `#SBATCH` lines."""
     said: dict[str, int] = {}
     for line in _SBATCH.findall(text):
         for name, pattern in _SIZES:
             if match := re.search(pattern, line):
                 said[name] = int(match[1])
     nodes, per_node, tasks, per_task = map(said.get, ("nodes", "node", "tasks", "task"))
-    return nodes, per_node or (per_task * (tasks or 1) if per_task else None), tasks
+    return (
+        nodes,
+        per_node or (per_task * (tasks or 1) if per_task else None),
+        tasks,
+        said.get("total"),
+    )
 
 
 _SIZES = (
@@ -59,16 +66,10 @@ _SIZES = (
     ("node", r"--gpus-per-node[=\s](?:\w+:)?(\d+)"),
     ("node", r"--gres[=\s]gpu(?::[\w.-]+)?:(\d+)"),
     ("tasks", r"--ntasks-per-node[=\s](\d+)"),
+    ("total", r"(?:--gpus[=\s]|-G\s*)(?:[A-Za-z][\w.-]*:)?(\d+)"),
     ("task", r"--gpus-per-task[=\s](?:[\w.-]+:)?(\d+)"),
 )
-"""What an `#SBATCH` line counts: nodes, GPUs of a node, tasks of a node, GPUs of a task."""
-
-
-def _sbatch_gpus(text: str) -> int | None:
-    """GPUs of the whole job by an `#SBATCH` line."""
-    pattern = r"(?:--gpus[=\s]|-G\s*)(?:[A-Za-z][\w.-]*:)?(\d+)"
-    found = [match[1] for line in _SBATCH.findall(text) if (match := re.search(pattern, line))]
-    return int(found[-1]) if found else None
+"""What an `#SBATCH` line counts: nodes, GPUs and tasks of a node, GPUs of the job, of a task."""
 
 
 def put_machine(text: str, found: Found) -> None:
@@ -87,7 +88,7 @@ def put_machine(text: str, found: Found) -> None:
 def read_size(text: str, script: Script, found: Found) -> None:
     """Put machines and GPUs on the record, from launcher options first, then the headers."""
     told = bool(found.n_nodes and found.gpus_per_node)  # by the framework's own options
-    nodes, per_node, tasks = _sbatch(text)
+    nodes, per_node, tasks, asked = _sbatch(text)
     put_machine(text, found)
     total, unknown, told_all = None, False, False
     for words in script.commands:
@@ -99,7 +100,7 @@ def read_size(text: str, script: Script, found: Found) -> None:
         if words[0] == "srun" and MOVES.search(line := " ".join(words)) and "python" not in line:
             continue
         end = next((i for i, w in enumerate(words) if w.endswith(".py")), len(words))
-        given = _pairs(words[:end])
+        given = pairs(words[:end])
         unset = any(UNSET in given.get(name, "") for name in NODES)
         unknown |= unset
         nodes = None if unset else _first(given, NODES) or nodes
@@ -117,12 +118,12 @@ def read_size(text: str, script: Script, found: Found) -> None:
     if told or "n_gpus" in found.unread:
         return
     variables = script.variables
-    nodes = nodes or _variable(variables, NODE_VARIABLES)
-    per_node = per_node or _variable(variables, GPU_VARIABLES) or _tasks(script, tasks)
+    nodes = nodes or _first(variables, NODE_VARIABLES)
+    per_node = per_node or _first(variables, GPU_VARIABLES) or _tasks(script, tasks)
     devices = variables.get("CUDA_VISIBLE_DEVICES")
     if not per_node and not total and isinstance(devices, str):
         per_node = len(devices.split(",")) if re.fullmatch(r"\d+(,\d+)*", devices) else None
-    total = total or (None if per_node else _sbatch_gpus(text))
+    total = total or (None if per_node else asked)
     if not per_node and not total and not unknown:
         total, per_node = _counted(script, nodes, found.tp * found.pp * found.cp)
     found.n_nodes = found.n_nodes or nodes
@@ -152,7 +153,7 @@ def _counted(script: Script, nodes: int | None, apart: int) -> tuple[int | None,
 
     `apart`: GPUs of one model [1]; torchrun's default of one process is not meant where it is more.
     """
-    count = _variable(script.variables, COUNTS)
+    count = _first(script.variables, COUNTS)
     if count and nodes and nodes > 1:
         whole = count > MOST_A_NODE and count % nodes == 0
         return (count, None) if whole else (None, count)
@@ -177,7 +178,8 @@ def _included(text: str) -> int | None:
     return sum(len(gpus.split(",")) for gpus in hosts)
 
 
-def _pairs(words: list[str]) -> dict[str, str]:
+def pairs(words: Sequence[str]) -> dict[str, str]:
+    """Options of a command, each with its value or the word after it."""
     given: dict[str, str] = {}
     for i, word in enumerate(words):
         if word.startswith("-"):
@@ -186,17 +188,9 @@ def _pairs(words: list[str]) -> dict[str, str]:
     return given
 
 
-def _first(given: dict[str, str], names: tuple[str, ...]) -> int | None:
+def _first(given: Mapping[str, object], names: tuple[str, ...]) -> int | None:
     for name in names:
-        text = given.get(name, "").split(":")[-1]
+        text = str(given.get(name, "")).split(":")[-1]
         if text.isdigit() and 0 < int(text) < 10**7:
             return int(text)
-    return None
-
-
-def _variable(variables: dict[str, str | list[str]], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        value = variables.get(name)
-        if isinstance(value, str) and value.isdigit() and int(value):
-            return int(value)
     return None

@@ -13,6 +13,7 @@ from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import whole
+from gpuscale.launch.read.launchers import pairs
 from gpuscale.launch.read.nested import Nested, put_shape
 from gpuscale.launch.read.tables import key_values
 
@@ -249,10 +250,7 @@ def slice_chips(device: str, slices: int) -> int | None:
 
 def put_slices(words: Sequence[str], found: Found) -> None:
     """Put the chips of a workload (`xpk --device-type ... --num-slices ...`) on the record."""
-    given = {}
-    for i, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        given[name] = value if equals else next(iter(words[i + 1 : i + 2]), "")
+    given = pairs(words)
     named = ("--device-type", "--tpu-type", "--tpu_type", "--accelerator-type", "-t")
     device = next((given[name] for name in named if given.get(name)), "")
     slices = given.get("--num-slices", "1")

@@ -29,19 +29,18 @@ def model_of(at: Nested, name: str, script: str = "") -> ModelSpec | None:
         return None
     ffns, pattern = _nets(at, layers, hidden)
     used = {"moe" if one else "dense" for one in pattern}
-    runs = ", ".join(f"{n} x full+{'moe' if one else 'dense'}" for one, n in _runs(pattern))
     mixers = {"full": _mixer(at, hidden, heads)}
     if hybrid:
-        runs = ", ".join(f"{len(list(all_))} x {one}" for one, all_ in groupby(hybrid))
         mixers |= {"mamba": _mamba(at, hidden), "none": {"kind": "none"}}
         ffns["none"] = {"kind": "none"}
         parts = {part for one in hybrid for part in one.split("+")}
         used, mixers = parts, {key: value for key, value in mixers.items() if key in parts}
+    each = hybrid or [f"full+{'moe' if one else 'dense'}" for one in pattern]
     spec = {
         "name": name,
         "hidden_size": hidden,
         "vocab_size": _vocabulary(at),
-        "layers": runs,
+        "layers": ", ".join(f"{len(list(run))} x {one}" for one, run in groupby(each)),
         "norms_per_layer": 1 if hybrid else 2,
         "mixers": mixers,
         "ffns": {key: value for key, value in ffns.items() if key in used},
@@ -219,13 +218,3 @@ def _frequency(text: str, layers: int) -> list[int]:
     for inner, times in re.findall(r"\[([\d,\s]*)\]\)?(?:\*(\d+))?", text):
         bits += [int(b) for b in re.findall(r"\d", inner)] * int(times or 1)
     return (bits * layers)[:layers] if bits else [1] * layers
-
-
-def _runs(bits: list[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    for bit in bits:
-        if runs and runs[-1][0] == bit:
-            runs[-1] = (bit, runs[-1][1] + 1)
-        else:
-            runs.append((bit, 1))
-    return runs
