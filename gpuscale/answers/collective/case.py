@@ -69,7 +69,21 @@ class Case:
     @property
     def warnings(self) -> list[str]:
         """What a person must know beside the answer."""
-        return [*self.loaded.warnings, *_warnings(self, self.asked)]
+        spec, n_gpus, levels = self.spec, self.n_gpus, self.levels
+        found = list(self.loaded.warnings)
+        if spec.n_gpus and n_gpus > spec.n_gpus and spec.kind in ("fabric", "cluster"):
+            found.append(f"{spec.name} has {spec.n_gpus:,} GPUs; {n_gpus:,} are counted")
+        domain = spec.scaleup_domain_gpus
+        if spec.gpu.bridged and spec.scaleup_class == "pcie" and n_gpus > 2:
+            found.append(f"bridges join pairs: among {n_gpus} cards the slowest link is PCIe")
+        if n_gpus > domain and n_gpus % domain:
+            found.append(f"{n_gpus} GPUs do not fill domains of {domain}; counted as if they did")
+        if self.asked.algorithm == "sharp":
+            used = levels if n_gpus > domain else levels[:1]
+            plain = [level.name for level in used if not level.reduces]
+            if plain:
+                found.append(f"switches of level {', '.join(plain)} do not reduce: a ring there")
+        return found
 
 
 def _case(asked: Collective) -> Case:
@@ -242,24 +256,6 @@ def _torus(spec: ClusterSpec) -> Torus | None:
     if not found or not spec.gpu.scaleup_p2p_bytes_per_s:
         return None
     return Torus(tuple(map(int, found[1].split("x"))), spec.gpu.scaleup_p2p_bytes_per_s)
-
-
-def _warnings(case: Case, asked: Collective) -> list[str]:
-    spec, n_gpus, levels = case.spec, case.n_gpus, case.levels
-    found = []
-    if spec.n_gpus and n_gpus > spec.n_gpus and spec.kind in ("fabric", "cluster"):
-        found.append(f"{spec.name} has {spec.n_gpus:,} GPUs; {n_gpus:,} are counted")
-    domain = spec.scaleup_domain_gpus
-    if spec.gpu.bridged and spec.scaleup_class == "pcie" and n_gpus > 2:
-        found.append(f"bridges join pairs: among {n_gpus} cards the slowest link is PCIe")
-    if n_gpus > domain and n_gpus % domain:
-        found.append(f"{n_gpus} GPUs do not fill domains of {domain}; counted as if they did")
-    if asked.algorithm == "sharp":
-        used = levels if n_gpus > domain else levels[:1]
-        plain = [level.name for level in used if not level.reduces]
-        if plain:
-            found.append(f"switches of level {', '.join(plain)} do not reduce: a ring there")
-    return found
 
 
 def oversubscribed(spec: ClusterSpec, down_over_up: float | None) -> ClusterSpec:

@@ -92,15 +92,8 @@ def _term(found: CollectiveTime, hop_s: float) -> Term:
             if found.op != "all-to-all":
                 children.append(_level_term(found, level, key))
     slowest = f"max({', '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0 * array_bytes"
-    return Term(
-        name="time_s",
-        value=found.time_s,
-        unit="s",
-        formula=f"steps * hop_s + {slowest}",
-        inputs=inputs,
-        source=SOURCE,
-        children=tuple(children),
-    )
+    formula = f"steps * hop_s + {slowest}"
+    return Term("time_s", found.time_s, "s", formula, inputs, SOURCE, children=tuple(children))
 
 
 def document(case: Case, found: CollectiveAnswer, told: Told | None) -> Document:

@@ -46,15 +46,9 @@ class Told(NamedTuple):
         from gpuscale.core.records import Term
 
         links = collective_term(self.group)
-        return Term(
-            name="expected_time_s",
-            value=self.answer.time_s,
-            unit="s",
-            formula="max(links_s, levels_s)",
-            inputs={"links_s": links.value, "levels_s": self.floor_s},
-            source=self.answer.source,
-            children=(links,),
-        )
+        inputs = {"links_s": links.value, "levels_s": self.floor_s}
+        formula, e = "max(links_s, levels_s)", self.answer
+        return Term("expected_time_s", e.time_s, "s", formula, inputs, e.source, children=(links,))
 
 
 def expected_time(
@@ -101,15 +95,7 @@ def expected_time(
     low, high = collective_interval_s(time_s, found.op, ranks, min(in_domain, ranks), fabric, kind)
     size = found.nccl_size_bytes * (ranks if found.op == "all-to-all" else 1)
     algbw, busbw = bandwidths_bytes_per_s(found.op, size, ranks, time_s)
-    answer = Expected(
-        time_s=time_s,
-        low_s=max(low, floor_s),
-        high_s=high,
-        algbw_bytes_per_s=algbw,
-        busbw_bytes_per_s=busbw,
-        algorithm=kind,
-        source=source,
-    )
+    answer = Expected(time_s, max(low, floor_s), high, algbw, busbw, algorithm=kind, source=source)
     return Told(answer, group, floor_s)
 
 

@@ -19,26 +19,23 @@ def out_of_memory(case: Case) -> OutOfMemory | None:
     spare, free, asked = n("oom_reserved_unallocated"), n("oom_free"), n("oom_request")
     if spare is None and (reserved := n("oom_reserved")) is not None and allocated is not None:
         spare = max(0.0, reserved - allocated)
-    parts = []
-    if allocated is not None:
-        parts.append(PeakPart("allocated by PyTorch", allocated))
-    if spare is not None:
-        parts.append(PeakPart("reserved, not allocated", spare))
+    rest = 0.0
     if total is not None and allocated is not None and free is not None:
         rest = total - allocated - (spare or 0.0) - free
-        if rest > 0:
-            parts.append(PeakPart("outside PyTorch (context, NCCL, other processes)", rest))
-    if free is not None:
-        parts.append(PeakPart("free", free))
     needed, room = n("kv_needed"), n("kv_memory")
-    if needed is not None:
-        parts.append(PeakPart("cache of one longest request", needed))
-    if room is not None and case.log_text("start_refused"):
-        parts.append(PeakPart("room for the cache", room))
+    held = {
+        "allocated by PyTorch": allocated,
+        "reserved, not allocated": spare,
+        "outside PyTorch (context, NCCL, other processes)": rest if rest > 0 else None,
+        "free": free,
+        "cache of one longest request": needed,
+        "room for the cache": room if case.log_text("start_refused") else None,
+    }
+    parts = tuple(PeakPart(part, value) for part, value in held.items() if value is not None)
     short = max(0.0, asked - free) if asked is not None and free is not None else None
     if short is None and needed is not None and room is not None:
         short = max(0.0, needed - room)
-    return OutOfMemory(tuple(parts), asked, short, spare, _changes(case, asked, spare, total))
+    return OutOfMemory(parts, asked, short, spare, _changes(case, asked, spare, total))
 
 
 def _changes(

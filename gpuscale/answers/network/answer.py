@@ -88,9 +88,8 @@ def network_document(asked: Network) -> Document:
 def _design(spec: ClusterSpec, n_gpus: int) -> tuple[Plan | None, Design | None]:
     """Plan and design of the scale-out network; none where one scale-up domain is enough."""
     plan = plan_of(spec, n_gpus)
-    if plan is None:
-        return None, None
-    if plan.wish.topology != "torus" and n_gpus <= spec.scaleup_domain_gpus:
+    alone = n_gpus <= spec.scaleup_domain_gpus
+    if plan is None or alone and plan.wish.topology != "torus":
         return None, None
     return plan, design_of(plan)
 
@@ -102,13 +101,8 @@ def _scaleup(spec: ClusterSpec) -> Design | None:
     rate, chips = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s, spec.n_scaleup_switches
     if known is None or rate is None or not chips or spec.scaleup_domain_gpus < 2:
         return None
-    return nvlink_domain(
-        spec.scaleup_domain_gpus,
-        known.links_per_gpu,
-        rate / known.links_per_gpu,
-        known.ports_per_chip,
-        n_chips=chips,
-    )
+    n, ports = known.links_per_gpu, known.ports_per_chip
+    return nvlink_domain(spec.scaleup_domain_gpus, n, rate / n, ports, chips)
 
 
 def _failure_s(made: Design | None) -> float | None:

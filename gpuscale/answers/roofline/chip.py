@@ -31,10 +31,8 @@ def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> Figures:
     if lanes and clock and (clock_hz or vector is None):
         vector = chip.vector_flop_per_s(lanes, clock, per_cycle)
     peak = spec.bf16_flop_per_s or spec.fp16_flop_per_s
-    registers, smem = (
-        spec.register_file_bytes_per_unit,
-        (spec.l1_smem_combined_bytes_per_unit or spec.smem_bytes_per_unit),
-    )
+    registers = spec.register_file_bytes_per_unit
+    smem = spec.l1_smem_combined_bytes_per_unit or spec.smem_bytes_per_unit
     if layout is not None:
         smem, registers = smem or layout.vmem_bytes, registers or layout.register_bytes
     figures: Figures = {

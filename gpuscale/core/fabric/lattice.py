@@ -108,27 +108,25 @@ def _switched(
     rows: Sequence[tuple[str, str, int]],
     *,
     ports: tuple[int, int],
-    halves: tuple[int, float] | None = None,
+    halves: tuple[int, float],
     parameters: Mapping[str, int],
 ) -> Design:
     """Design of switches that are joined directly, the hosts on the first tier.
 
     `rate`: of every link [byte/s]. `rows`: lower and upper end and number of links between
     switches. `ports`: host ports that there are, and could be. `halves`: host links of a group, and
-    links between two halves of all; None where the bisection has no closed form.
+    links between two halves of all.
     """
     if hosts.n_links > ports[0]:
         raise ValueError(f"{hosts.n_links} host links do not fit {ports[0]} host ports")
     each = hosts.n_links * rate / hosts.n_gpus
-    bisection: tuple[Bisection, ...] = ()
-    if halves:
-        group, middle = halves
-        whole = min(hosts.n_links / 2, middle) * rate
-        gpus = min(_gpus_of(hosts, group), hosts.n_gpus)
-        bisection = (
-            Bisection("group", gpus, each, group / 2 * rate),  # half of it to its other half
-            Bisection("network", hosts.n_gpus, min(each, 2 * whole / hosts.n_gpus), whole),
-        )
+    group, middle = halves
+    whole = min(hosts.n_links / 2, middle) * rate
+    gpus = min(_gpus_of(hosts, group), hosts.n_gpus)
+    bisection = (
+        Bisection("group", gpus, each, group / 2 * rate),  # half of it to its other half
+        Bisection("network", hosts.n_gpus, min(each, 2 * whole / hosts.n_gpus), whole),
+    )
     rows = [("host", tiers[0].name, hosts.n_links), *rows]
     return Design(
         topology=topology,

@@ -112,17 +112,12 @@ def level_all_to_all_times_s(
         if span.n_children <= 1:
             times.append(0.0)
             continue
-        if i == 0:
-            local = min(n_ranks, level.gpus or n_ranks)
-            leaving = (local - 1) / n_ranks
-            reached = reached_frac(n_ranks, top_k, kind, n_experts)
-        else:
+        domain = min(n_ranks, levels[0].gpus or n_ranks)
+        reached, leaving = reached_frac(n_ranks, top_k, kind, n_experts), (domain - 1) / n_ranks
+        if i > 0:
             leaving = 1.0 - span.gpus_below / n_ranks
-            if once_per_node:
-                domain = min(n_ranks, levels[0].gpus or n_ranks)
-                n_nodes = -(-n_ranks // domain)
-                reached = reached_frac(n_nodes, top_k, kind, n_experts) * n_nodes / n_ranks
-            else:
-                reached = reached_frac(n_ranks, top_k, kind, n_experts)
+        if i > 0 and once_per_node:
+            n_nodes = -(-n_ranks // domain)
+            reached = reached_frac(n_nodes, top_k, kind, n_experts) * n_nodes / n_ranks
         times.append(reached * held * leaving / level.bytes_per_s_per_gpu)
     return tuple(times)

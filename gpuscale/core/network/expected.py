@@ -284,12 +284,8 @@ def traffic_of(
     if network_frac == 1.0:
         return direct
     fanned_out = size_bytes * (n - n_in) / n * (n_in - 1.0) / n_in
-    return Traffic(
-        direct.inner_bytes + fanned_out,
-        direct.outer_bytes * network_frac,
-        direct.inner_hops,
-        direct.outer_hops,
-    )
+    inner, outer = direct.inner_bytes + fanned_out, direct.outer_bytes * network_frac
+    return replace(direct, inner_bytes=inner, outer_bytes=outer)
 
 
 def _check(x: Group) -> None:

@@ -234,10 +234,8 @@ class _Reader:
         """Whether a line is of a table of no known program."""
         found = self.grid.take(text)
         if found:
-            units = {name: f"{printed} {unit}".strip() for name, _, unit, printed in found}
-            self._keep(
-                "other", {n: self._fact(n, v, UNITS[u][0], units[n]) for n, v, u, _ in found}
-            )
+            cells = {n: (n, v, UNITS[u][0], f"{printed} {u}".strip()) for n, v, u, printed in found}
+            self._keep("other", {name: self._fact(*cell) for name, cell in cells.items()})
         return found is not None
 
     def _pairs(self, text: str) -> None:
