@@ -96,13 +96,12 @@ def fleet_of(asked: Failing, n_gpus: int) -> Fleet:
 
     if asked.mtbf is not None and asked.failure_rate is not None:
         raise GpuscaleError("give --mtbf or --failure-rate, not both")
+    if asked.mtbf is None and asked.failure_rate is None:
+        return load_fleet(asked.fleet)
+    rate, said = (asked.failure_rate or 0.0) / 1e3, "--failure-rate"
     if asked.mtbf is not None:
-        rate = SECONDS_PER_DAY / asked.mtbf / (n_gpus / GPUS_PER_NODE)
-        return Fleet("given", rate, rate, rate, "--mtbf")
-    if asked.failure_rate is not None:
-        rate = asked.failure_rate / 1e3
-        return Fleet("given", rate, rate, rate, "--failure-rate")
-    return load_fleet(asked.fleet)
+        rate, said = SECONDS_PER_DAY / asked.mtbf / (n_gpus / GPUS_PER_NODE), "--mtbf"
+    return Fleet("given", rate, rate, rate, said)
 
 
 def store_of(asked: Failing, cluster: ClusterSpec, n_gpus: int, end: str = "write") -> Store:

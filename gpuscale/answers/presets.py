@@ -43,7 +43,20 @@ class Presets(WhatIf):
 
     def answer(self) -> Document:
         """List them, or show one."""
-        return _answer(self)
+        from gpuscale.io.hardware import check_catalogue
+
+        check_catalogue(self.catalogue)
+        if self.kind is not None and self.kind not in LISTED:
+            raise unknown_name("kind of preset", self.kind, LISTED, f"known: {', '.join(LISTED)}")
+        given = list(self.words)
+        kinds = _kinds(self.kind, self.catalogue)
+        if given[:1] == ["show"]:
+            if len(given) != 2:
+                raise GpuscaleError("`presets show` takes one name", "gpuscale presets show h100")
+            return _show(self, given[1], kinds)
+        if self.set:
+            raise GpuscaleError("--set: nothing to change in a list", "use `presets show NAME`")
+        return _list(" ".join(given), kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +68,6 @@ class PresetList:
 
 PresetTable = dict[str, Any]
 """A preset as its file says it."""
-
-
-def _answer(asked: Presets) -> Document:
-    from gpuscale.io.hardware import check_catalogue
-
-    check_catalogue(asked.catalogue)
-    if asked.kind is not None and asked.kind not in LISTED:
-        raise unknown_name("kind of preset", asked.kind, LISTED, f"known: {', '.join(LISTED)}")
-    given = list(asked.words)
-    kinds = _kinds(asked.kind, asked.catalogue)
-    if given[:1] == ["show"]:
-        if len(given) != 2:
-            raise GpuscaleError("`presets show` takes one name", "gpuscale presets show h100")
-        return _show(asked, given[1], kinds)
-    if asked.set:
-        raise GpuscaleError("--set: nothing to change in a list", "use `presets show NAME`")
-    return _list(" ".join(given), kinds)
 
 
 def _kinds(kind: str | None, catalogue: str) -> tuple[str, ...]:

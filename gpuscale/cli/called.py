@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from gpuscale.answers.ask import Question, fields_of
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.meant import packaged
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A thing that options are about, and how it is asked of each command."""
-
-    options: dict[str, str]  # option, with a value -> what it is; those that the command has
-    elsewhere: str  # where the command has none of them
-
-
 @cache
-def _words() -> dict[str, Topic]:
-    """Word -> topic, of `gpuscale/data/called.toml`."""
-    topics = packaged("called.toml")["topic"]
-    return {
-        word: Topic(t.get("options", {}), t.get("elsewhere", ""))
-        for t in topics
-        for word in t["words"]
-    }
+def _words() -> dict[str, dict[str, Any]]:
+    """Word -> topic of `data/called.toml`: `options` and what they are, or `elsewhere`."""
+    return {word: topic for topic in packaged("called.toml")["topic"] for word in topic["words"]}
 
 
 EVERYWHERE = {"explain", "format", "set"}
@@ -47,10 +34,10 @@ def called(option: str, question: type[Question] | None) -> str:
     known = {name.replace("_", "-") for name in fields_of(question)} if question else set()
     own = [
         f"--{name}" + (f" ({what})" if what else "")
-        for name, what in topic.options.items()
+        for name, what in topic.get("options", {}).items()
         if name.split()[0] in known | EVERYWHERE
     ]
-    return ", ".join(own) or topic.elsewhere
+    return ", ".join(own) or str(topic.get("elsewhere", ""))
 
 
 def owners(option: str) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from gpuscale.core.network.expected import reduces_in_switch
+from gpuscale.core.records import made_of
 from gpuscale.core.step.form import StepForm
 from gpuscale.core.step.records import Hardware
 from gpuscale.io.calibration import load_arch, load_fabric
@@ -32,7 +33,6 @@ def step_hardware(
     """
     gpu, cal, domain = cluster.gpu, calibration or load_calibration(), cluster.scaleup_domain_gpus
     fabric_class = cluster.fabric_class
-    scaleout = cluster.egress_bytes_per_s_per_gpu or 12.5e9
     arch = gpu.architecture
     named = (f.name for f in fields(Hardware))
     kernels = {name: cal[f"kernels.{name}"] for name in named if f"kernels.{name}" in cal}
@@ -41,21 +41,17 @@ def step_hardware(
     power = _power_factor(gpu, cal)
     bf16 = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s or gpu.fp32_flop_per_s or 1e13
     aqt = gpu.int8_flop_per_s if arch.startswith("tpu") else None  # takes the place of fp8
-    return Hardware(
-        name=cluster.name,
-        architecture=arch,
+    return made_of(
+        Hardware,
+        cluster,
+        gpu,
         bf16_flop_per_s=bf16,
         fp8_flop_per_s=max(gpu.fp8_flop_per_s or 0.0, aqt or 0.0),
         fp4_flop_per_s=gpu.fp4_flop_per_s or 0.0,
-        hbm_bytes=gpu.hbm_bytes,
-        hbm_bytes_per_s=gpu.hbm_bytes_per_s,
         n_compute_units=gpu.n_compute_units or UNITS_DEFAULT,
-        gpus_per_node=cluster.gpus_per_node,
-        scaleup_domain_gpus=domain,
         scaleup_bytes_per_s=cluster.scaleup_bytes_per_s or gpu.scaleup_bytes_per_s or 25e9,
-        scaleout_bytes_per_s=scaleout,
+        scaleout_bytes_per_s=cluster.egress_bytes_per_s_per_gpu or 12.5e9,
         host_link_bytes_per_s=gpu.c2c_bytes_per_s or gpu.pcie_bytes_per_s or 25e9,
-        fabric_class=fabric_class,
         form=StepForm(**{f.name: cal[f"form.{f.name}"] for f in fields(StepForm)}),
         l2_bytes=max(gpu.l2_bytes or 0.0, gpu.last_level_cache_bytes or 0.0),
         in_switch_reduction=reduces_in_switch(fabric, domain),
