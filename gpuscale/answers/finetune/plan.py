@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -313,17 +314,6 @@ def _stages(asked: Plan, job: Job) -> tuple[tuple[int, ...], ...]:
     return (tuple(dict.fromkeys((habit, *also, 3))),)
 
 
-def _space(asked: Plan, job: Job, stages: tuple[int, ...], offload: frozenset[str]) -> Space:
-    layout = job.layout
-    told = asked.recompute is not None or asked.recompute_layers is not None
-    return Space(
-        zero_stages=stages,
-        micro_batches=None if asked.micro_batch is None else (layout.micro_batch_size,),
-        recomputes=(layout.recompute,) if told else ("none", "full"),
-        offload=offload,
-    )
-
-
 ENDS = {None: (1, 0), "safe": (1,), "expected": (0,), "tight": (-1,)}
 """Ends of the memory interval that must fit, in turn, by --fit."""
 
@@ -344,10 +334,15 @@ WORTH_SAYING = 1.03
 
 def best_on(asked: Plan, case: Case) -> Trial | None:
     """Best way on the GPUs, offloading where it must or where the room that it makes pays."""
-    job = case.job
+    job, told = case.job, asked.recompute is not None or asked.recompute_layers is not None
+    ways = partial(
+        Space,
+        micro_batches=None if asked.micro_batch is None else (job.layout.micro_batch_size,),
+        recomputes=(job.layout.recompute,) if told else ("none", "full"),
+    )
     benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
     tried = (
-        fastest(bench, job, _space(asked, job, stages, job.offload))
+        fastest(bench, job, ways(stages, offload=job.offload))
         for bench, stages in product(benches, _stages(asked, job))
     )
     own = next((found for found in tried if found), None)
@@ -356,8 +351,8 @@ def best_on(asked: Plan, case: Case) -> Trial | None:
         return own  # where the number of GPUs is free, more of them come before the host
     for bench in benches:
         known = [moved for moved in FALLBACKS if bench.moves(job.on_host(moved))]
-        ways = (fastest(bench, job, _space(asked, job, (3,), moved)) for moved in known)
-        if got := [t for t in ways if t and not _host_is_short(asked, case, t)]:
+        away = (fastest(bench, job, ways((3,), offload=moved)) for moved in known)
+        if got := [t for t in away if t and not _host_is_short(asked, case, t)]:
             best = max(got, key=lambda t: t.step.tokens_per_s)
             gain = best.step.tokens_per_s / own.step.tokens_per_s if own else WORTH_MOVING
             return best if gain >= WORTH_MOVING else own
