@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.method import Job
-    from gpuscale.core.verdict import Verdict
     from gpuscale.render.document import Block
 
 
@@ -110,12 +109,7 @@ def tuning_memory(asked: Memory) -> Document:
     if asked.max is not None:
         case = replace(case, job=_at_most(case, asked.max))
     trial = case.bench.trial(case.job)
-    pushed = tuple(case.unsaid) if asked.max else ()  # to the limit, with all that is taken
-    verdict = verdict_of(case, case.job, pushed)
-    host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
-    short = short_of_host(host_bytes, asked.host_memory)
-    result = _result(asked, case, cases[1:], trial, host_bytes=host_bytes, verdict=verdict)
-    return _document(asked, case, trial, result, short)
+    return _document(asked, case, trial, _result(asked, case, cases[1:], trial))
 
 
 def case_of(asked: Memory, family: str | None) -> Case:
@@ -147,15 +141,10 @@ def _at_most(case: Case, what: str) -> Job:
     return b.with_micro_batch(case.job, most) if most else case.job
 
 
-def _result(
-    asked: Memory,
-    case: Case,
-    others: list[Case],
-    trial: Trial,
-    *,
-    host_bytes: float,
-    verdict: Verdict,
-) -> TuningMemory:
+def _result(asked: Memory, case: Case, others: list[Case], trial: Trial) -> TuningMemory:
+    pushed = tuple(case.unsaid) if asked.max else ()  # to the limit, with all that is taken
+    verdict = verdict_of(case, case.job, pushed)
+    host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
     bench, job, model = case.bench, case.job, case.loaded.model
     memory, ideal = trial.memory, finetune_memory(case.loaded.model, bench.facts, job, IDEAL)
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
@@ -203,20 +192,20 @@ def _cards(case: Case, trial: Trial) -> tuple[Card, ...]:
     return tuple(cards)
 
 
-def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory, short: str) -> Document:
+def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Document:
+    short = short_of_host(r.host_bytes_per_node, asked.host_memory)
     table = _parts_table(case, r)
     words, n_gpus = trained_words(trial.job), r.layout.n_gpus
     said = verdict_text(case, words, r, n_gpus, short=bool(short))
     if r.enough and not r.fits:
         said += f"; fits with {r.enough.words} ({gb(r.enough.total_bytes)})"
     head = f"{said}{short}.\n{head_text(case, trial.job)}"
-    head += "".join(
-        f"\n{line}"
-        for line in (habit_text(case, trial.job), r.decides and f"decides: {r.decides}")
-        if line
+    lines = (
+        habit_text(case, trial.job),
+        r.decides and f"decides: {r.decides}",
+        case.assumed and "taken: " + "; ".join(case.assumed),
     )
-    if case.assumed:
-        head += "\ntaken: " + "; ".join(case.assumed)
+    head += "".join(f"\n{line}" for line in lines if line)
     remedy: list[Block] = [remedy_table(r.remedies)] if r.remedies else []
     if not r.remedies and not trial.fits:
         remedy = [Text("nothing on the list of changes makes it fit this GPU")]
