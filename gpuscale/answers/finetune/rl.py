@@ -308,6 +308,14 @@ def _document(
         splits=splits,
         taken=taken_of(asking.asked, case, rl, e),
     )
+    return _laid_out(asking, command, case, rl, r, short)
+
+
+def _laid_out(
+    asking: Asking, command: str, case: Case, rl: RlJob, r: RlAnswer, short: str
+) -> Document:
+    """Lay the answer out."""
+    e = r.estimate
     said, head = _answer(case, rl, e, r, short), head_lines(case, rl, e, r.taken)
     head_inputs = {"model": case.loaded.model.name, "gpu": case.loaded.gpu.name}
     details: dict[str, list[Block]] = {
