@@ -52,15 +52,10 @@ class SizesAnswer:
 def _level_term(found: CollectiveTime, level: LevelTime, key: str) -> Term:
     """Array bandwidth of a level from its links."""
     used = level.algorithm if level.algorithm in ALGORITHMS else "ring"
-    return term_of(
-        key,
-        "bytes_per_s",
-        "gpus_below * bytes_per_s_per_gpu / traffic_factor",
-        SOURCE,
-        level,
-        traffic_factor=traffic_factor(found.op, level.n_children, used),
-        **{key: level.bandwidth_bytes_per_s},
-    )
+    formula = "gpus_below * bytes_per_s_per_gpu / traffic_factor"
+    factor = traffic_factor(found.op, level.n_children, used)
+    values = {key: level.bandwidth_bytes_per_s, "traffic_factor": factor}
+    return term_of(key, "bytes_per_s", formula, SOURCE, level, **values)
 
 
 def _terms(found: CollectiveTime, told: Told | None, hop_s: float) -> tuple[Term, ...]:
@@ -208,10 +203,10 @@ def _table(rows: Sequence[CollectiveAnswer]) -> Table:
     }
     values = [{k: getattr(r, k) for k in columns} for r in rows]
     if any(r.expected for r in rows):
+        more = {"expected_s": "time_s", "expected_busbw_bytes_per_s": "busbw_bytes_per_s"}
         columns |= {"expected_s": "expected", "expected_busbw_bytes_per_s": "expected busbw"}
-        for value, e in zip(values, [r.expected for r in rows], strict=True):
-            value["expected_s"] = e and e.time_s
-            value["expected_busbw_bytes_per_s"] = e and e.busbw_bytes_per_s
+        for value, r in zip(values, rows, strict=True):
+            value |= {name: getattr(r.expected, key, None) for name, key in more.items()}
     return Table.of(columns, values)
 
 

@@ -83,8 +83,8 @@ def _summary(a: Answered, d: Diagnosis, said: str) -> list[Point]:
         )
     first = next((c for c in d.causes if c.verdict != "normal"), None)
     if first is not None and d.verdict != "normal":
-        saves = f"saves {_gain(first)}" if first.verdict == "fault" else ""
-        points.append(Point("remedy", first.remedy, saves))
+        saves = f"saves {_percent(first.gain_frac)} if it is {first.cause}"
+        points.append(Point("remedy", first.remedy, saves if first.verdict == "fault" else ""))
     if d.out_of_memory is not None and d.out_of_memory.changes:
         points.append(Point("to fit", d.out_of_memory.changes[0], "the smallest change"))
     points += [Point(e.kind, e.text) for e in d.events[:4]]
@@ -95,11 +95,6 @@ def _summary(a: Answered, d: Diagnosis, said: str) -> list[Point]:
     if d.asks:
         points.append(Point("not said", d.asks))
     return points
-
-
-def _gain(cause: NamedCause) -> str:
-    """Gain of a cause that is mended."""
-    return f"{100 * cause.gain_frac:.0f} % if it is {cause.cause}"
 
 
 def _cause_blocks(d: Diagnosis) -> list[Block]:
@@ -307,15 +302,14 @@ def _terms(d: Diagnosis) -> list[Term]:
 
 
 def _warnings(a: Answered) -> list[str]:
-    found = []
-    if not a.case.figures:
+    found, case = [], a.case
+    if not case.figures:
         found.append("no figure is known to judge: say one with --measured")
-    case = a.case
     named = (("model", case.model_name, case.model), ("GPU", case.gpu_name, case.gpu))
     for word, name, spec in named:
         if name and spec is None:
             found.append(f"the {word} `{name[:60]}` is not known: nothing is computed for it")
-    if a.case.logs and not any(log.programs for log in a.case.logs):
+    if case.logs and not any(log.programs for log in case.logs):
         found.append("no line of the log is of a program that is known")
     return found
 

@@ -76,7 +76,6 @@ def diagnosed(asked: Diagnose) -> Answered:
         models=factors,
         as_told="ratio" not in features and model is not None and _as_told(model),
     )
-    shares = verdicts(judged)
     named = _named(case, judged, model)
     verdict, share = verdict_of(judged)
     told = any(j.speaks_for for j in (judged[:NAMED] if case.figures else judged))
@@ -85,18 +84,17 @@ def diagnosed(asked: Diagnose) -> Answered:
         named = ()
     test = _next_test(judged) if verdict != "unknown" else None
     together = next((words for words, p in pairs if p > 0.2), ())
-    figure = case.main
     diagnosis = Diagnosis(
         verdict=verdict,
         probability=share,
-        verdicts=shares,
+        verdicts=verdicts(judged),
         kind=case.kind,
         symptoms=tuple(sorted(case.symptoms)),
         causes=named,
         together=together,
         next_test=test,
         asks=_asks(judged, features),
-        ratio=figure.ratio if figure else None,
+        ratio=case.main.ratio if case.main else None,
         predicted=model,
         out_of_memory=out_of_memory(case),
         events=tuple(past_of(case.logs).events),

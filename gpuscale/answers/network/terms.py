@@ -93,16 +93,9 @@ def _failure(value: float, made: Design) -> Term:
 
     link, switch, source = network_rates()
     failures = "n_links * link_failures_per_month + n_switches * switch_failures_per_month"
-    return term_of(
-        "failure_s",
-        "s",
-        f"{SECONDS_PER_MONTH:g} / ({failures})",
-        source,
-        made,
-        failure_s=value,
-        link_failures_per_month=link,
-        switch_failures_per_month=switch,
-    )
+    formula = f"{SECONDS_PER_MONTH:g} / ({failures})"
+    rates = {"link_failures_per_month": link, "switch_failures_per_month": switch}
+    return term_of("failure_s", "s", formula, source, made, failure_s=value, **rates)
 
 
 def _uplinks(made: Design) -> list[Term]:

@@ -194,8 +194,7 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str) -> Document:
 def _terms(layout: Layout, tokens: float, rows: tuple[LimitRow, ...]) -> tuple[Term, ...]:
     """Explain tokens per GPU, and of each axis the ratio and, in tokens, the limit."""
     share = {"batch_tokens": tokens, "n_gpus": float(layout.n_gpus)}
-    per_gpu = tokens / layout.n_gpus
-    formula = "batch_tokens / n_gpus"
+    per_gpu, formula = tokens / layout.n_gpus, "batch_tokens / n_gpus"
     found = [Term("tokens_per_gpu", per_gpu, "", formula, share, "tokens of a batch")]
     for r in rows:
         if not r.math_s:

@@ -129,16 +129,10 @@ def _known(*chips: Figures) -> list[str]:
 
 
 def _ridge(figures: Figures, dtype: str, bytes_per_s: float) -> Term:
-    name = f"{dtype}_ridge_flop_per_byte"
-    return term_of(
-        name,
-        "",
-        "flop_per_s / bytes_per_s",
-        "How to Scale Your Model, GPU chapter, quiz 1",
-        flop_per_s=figures[f"{dtype}_flop_per_s"] or 0.0,
-        bytes_per_s=bytes_per_s,
-        **{name: figures[name] or 0.0},
-    )
+    name, source = f"{dtype}_ridge_flop_per_byte", "How to Scale Your Model, GPU chapter, quiz 1"
+    values = {"flop_per_s": figures[f"{dtype}_flop_per_s"] or 0.0, name: figures[name] or 0.0}
+    formula = "flop_per_s / bytes_per_s"
+    return term_of(name, "", formula, source, bytes_per_s=bytes_per_s, **values)
 
 
 def chip_document(
