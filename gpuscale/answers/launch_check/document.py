@@ -68,12 +68,8 @@ def no_launch(asked: LaunchCheck, why: str) -> Document:
 
 def _rules(r: LaunchReport) -> list[Block]:
     """Say what is missing, and which rules it breaks."""
-    blocks: list[Block] = []
-    if r.missing:
-        blocks.append(Text("Not predicted; missing is\n" + "\n".join(f"- {m}" for m in r.missing)))
-    if r.broken:
-        blocks.append(Text("It cannot be launched:\n" + "\n".join(f"- {b}" for b in r.broken)))
-    return blocks
+    listed = (("Not predicted; missing is", r.missing), ("It cannot be launched:", r.broken))
+    return [Text("\n- ".join([head, *items])) for head, items in listed if items]
 
 
 def _unknown(r: LaunchReport) -> list[Block]:
@@ -161,21 +157,11 @@ def _facts(r: LaunchReport, asked: LaunchCheck) -> list[tuple[str, str, str]]:
     lay = r.layout
     if lay is not None:
         rows.append(("layout", _layout(lay), f"software {r.software}"))
-        rows.append(
-            (
-                "batch",
-                f"{lay.global_batch_size:,} x {lay.seq_len:,} tokens",
-                f"{lay.n_micro_batches} micro-batches of {lay.micro_batch_size}, {lay.precision}",
-            )
-        )
+        passes = f"{lay.n_micro_batches} micro-batches of {lay.micro_batch_size}, {lay.precision}"
+        rows.append(("batch", f"{lay.global_batch_size:,} x {lay.seq_len:,} tokens", passes))
     if r.step_s is not None and r.step_low_s is not None and r.step_high_s is not None:
-        rows.append(
-            (
-                "step, expected",
-                seconds(r.step_s),
-                f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}",
-            )
-        )
+        bounds = f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}"
+        rows.append(("step, expected", seconds(r.step_s), bounds))
     if r.peak_bytes is not None and r.capacity_bytes is not None:
         low, high = (r.peak_bytes * r.memory_interval_factor_80**sign for sign in (-1, 1))
         held = f"{_verdict(r)}: {gb(r.capacity_bytes)} usable; 80 % interval {low / 1e9:,.1f} to "
@@ -218,11 +204,8 @@ def _better(r: LaunchReport) -> list[Block]:
     worth = not r.can_launch or r.fits is False or (r.slower_factor or 1) > 1.03
     if not r.changes or not worth:
         return []
-    columns = (
-        Column("field", "change", right=False),
-        Column("have", "have", right=False),
-        Column("best", "best", right=False),
-    )
+    heads = {"field": "change", "have": "have", "best": "best"}
+    columns = tuple(Column(key, head, right=False) for key, head in heads.items())
     blocks: list[Block] = []
     if r.why:
         blocks.append(Text(f"Why it is slower: {r.why}."))

@@ -77,12 +77,14 @@ def empty_report(
     missing: tuple[str, ...] = (),
 ) -> LaunchReport:
     """Report of what was read, before anything is predicted."""
+    from gpuscale.core.model.params import count_params
+
     return LaunchReport(
         kind=found.kind,
         version=found.version,
         method=str(found.rl.get("method", found.method)),
         model=model.name if model else found.model_name or "",
-        n_params=n_params(model) if model else None,
+        n_params=float(count_params(model).total_params) if model else None,
         n_gpus=n_gpus,
         gpu=found.gpu,
         software=software,
@@ -108,10 +110,3 @@ class Checked:
     warnings: Sequence[str] = ()
     blocks: Sequence[Block] = ()  # of the answer that the report takes its figures from
     terms: Sequence[Term] = ()  # of its figures
-
-
-def n_params(model: ModelSpec) -> float:
-    """Parameters of a model. [1]."""
-    from gpuscale.core.model.params import count_params
-
-    return float(count_params(model).total_params)

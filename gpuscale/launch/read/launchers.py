@@ -95,7 +95,8 @@ def read_size(text: str, script: Script, found: Found) -> None:
         starts = any(w.endswith(launcher) for w in words for launcher in LAUNCHERS)
         if not starts and words[:2] != ["tune", "run"]:  # torchtune's own
             continue
-        if words[0] in ("srun", "mpirun", "mpiexec") and not _starts_a_program(words):
+        runs = any(w.endswith((".py", ".sh", "bash")) or " " in w or w == "-m" for w in words[1:])
+        if words[0] in ("srun", "mpirun", "mpiexec") and not runs:
             continue
         if words[0] == "srun" and MOVES.search(line := " ".join(words)) and "python" not in line:
             continue
@@ -141,11 +142,6 @@ def _tasks(script: Script, tasks: int | None) -> int | None:
     launchers = (*TORCHRUN, "deepspeed", "accelerate")
     names = {w.rsplit("/", 1)[-1] for words in script.commands for w in words}
     return None if tasks == 1 or names & set(launchers) else tasks
-
-
-def _starts_a_program(words: list[str]) -> bool:
-    """Whether what `srun` or `mpirun` starts may be a training program."""
-    return any(w.endswith((".py", ".sh", "bash")) or " " in w or w == "-m" for w in words[1:])
 
 
 def _counted(script: Script, nodes: int | None, apart: int) -> tuple[int | None, int | None]:

@@ -45,7 +45,7 @@ def model_of(at: Nested, name: str, script: str = "") -> ModelSpec | None:
         "mixers": mixers,
         "ffns": {key: value for key, value in ffns.items() if key in used},
         "tie_embeddings": not at.has("untie-embeddings-and-output-weights"),
-        "norm": "rmsnorm" if _normalization(at) == "rmsnorm" else "layernorm",
+        "norm": "rmsnorm" if at.known("normalization").lower() == "rmsnorm" else "layernorm",
         "position": _position(at),
         "max_position": at.number("max-position-embeddings"),
         "n_mtp_layers": at.number("mtp-num-layers") or 0,
@@ -156,10 +156,6 @@ def _tokens(at: Nested) -> int | None:
         with suppress(GpuscaleError):
             return load_model(name).spec.vocab_size if name and UNSET not in name else None
     return None
-
-
-def _normalization(at: Nested) -> str:
-    return (at.known("normalization") or "LayerNorm").lower()
 
 
 SYMBOLS = {"M": "mamba+none", "*": "full+none", "-": "none+dense", "E": "none+moe"}

@@ -119,13 +119,14 @@ NO_JOB = r"vocab|merge|token|data|index|split|hostfile|template"
 
 def _put_options(words: list[str], found: Found) -> None:
     """Put what the options of any program mean on the record, and note the others."""
+    known = " ".join((*SAID.values(), MODELS, "bf16 fp16")).split()
     given: dict[str, str] = {}
     for word, after in zip(words, [*words[1:], "--"], strict=False):
         if word.startswith("--") or re.match(r"\+{0,2}[a-z_][\w.]*=", word):
             name, equals, value = word.lstrip("-+").partition("=")
             key = name.rsplit(".", 1)[-1].replace("-", "_")
             given[key] = value if equals else "" if after.startswith("--") else after
-            if word.startswith("--") and not _known(key):
+            if word.startswith("--") and key not in known:
                 found.not_understood.append(word.partition("=")[0])
     found.not_understood = list(dict.fromkeys(found.not_understood))
     at = Nested(found, given)
@@ -147,10 +148,6 @@ def says_the_job(file: str, option: str) -> bool:
     alike = file.endswith((".yaml", ".yml")) or re.search(CONFIGURES + "|^ the YAML of", shown)
     other = NO_JOB if option else NO_JOB + r"|train\.json|val\w*\.json|test\w*\.json|model"
     return bool(alike) and not re.search(other, shown)
-
-
-def _known(key: str) -> bool:
-    return any(key in names.split() for names in (*SAID.values(), MODELS, "bf16 fp16"))
 
 
 def options_in(words: list[str]) -> dict[str, Any]:

@@ -165,12 +165,13 @@ def _script(program: Program) -> Found | None:
     if not read.told and (not read.trains or others):
         return None
     of_trainers = read.trains or any(n in TRL or n.endswith("Arguments") for n, _ in read.told)
-    if not of_trainers and _steps_itself(program):
+    calls = {name.rsplit(".", 1)[-1] for name, _, _ in program.calls}
+    if not of_trainers and {"backward", "step"} <= calls:  # a loop of its own
         return None
     told = next((one for one in read.told if _method_of(one[0])), (read.told or [("", {})])[-1])
     arguments = told[0]
     table |= {**told[1], "rl": _method_of(arguments) or table.get("rl")}
-    parsed = any(name.rsplit(".", 1)[-1] in PARSERS for name, _, _ in program.calls)
+    parsed = not calls.isdisjoint(PARSERS)
     if parsed:
         fields = {k: v for k, v in program.options.items() if k in TOLD and v is not None}
         table = {**fields, **table}
@@ -192,11 +193,6 @@ def _script(program: Program) -> Found | None:
     if any(_method_of(name) != _method_of(arguments) for name, _ in read.told):
         found.notes.append(f"one of several trainings: {arguments} is read")
     return found
-
-
-def _steps_itself(program: Program) -> bool:
-    """Whether a program has a loop of its own, not a trainer's."""
-    return {"backward", "step"} <= {name.rsplit(".", 1)[-1] for name, _, _ in program.calls}
 
 
 def _loads_a_model(call: str) -> bool:

@@ -184,7 +184,7 @@ def _options(
         if known and name.startswith("--"):
             name = _prefixed(name, known, engine)
         table = {**engine.options, **engine.flags}
-        if known and name.partition(".")[0] not in (*known, *table) and not _server(name):
+        if known and name.partition(".")[0] not in (*known, *table) and not name.startswith(SERVER):
             found.not_understood.append(name)
         flag = name in engine.flags or (known is not None and known.get(name) == "0")
         if not equals and not flag and i < len(words) and _is_value(words[i]):
@@ -369,8 +369,3 @@ def _pool(found: Found) -> str:
     degrees["ep"] = found.ep or (copies * tp if copies > 1 else 1)
     shown = [f"{name.upper()}{n}" for name, n in degrees.items() if n > 1] or ["TP1"]
     return f"{found.workers}x{'-'.join(shown)}"
-
-
-def _server(name: str) -> bool:
-    """Whether an option belongs to the HTTP server or to Dynamo, not to the engine."""
-    return name.startswith(SERVER)

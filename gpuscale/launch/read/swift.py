@@ -46,7 +46,7 @@ def read(words: list[str], table: dict[str, Any]) -> Found:
     bits = {"quantization_bit": table["quant_bits"]} if "quant_bits" in table else {}
     renamed = {"model_name_or_path": table.get("model"), "finetuning_type": kind, **bits}
     found = read_arguments(table | renamed, "ms-swift", "")
-    _beside(table, found)
+    found.beside += [config] if isinstance(config := table.get("config"), str) else []
     found.version = "ms-swift"
     if str(table.get("torch_dtype", "bfloat16")) == "bfloat16":
         found.precision = found.precision or "bf16"
@@ -68,12 +68,6 @@ def read_yaml(table: dict[str, Any]) -> Found:
     return read(start, {k: str(v).lower() if v in (True, False) else v for k, v in named.items()})
 
 
-def _beside(table: dict[str, Any], found: Found) -> None:
-    """Name the file that holds the other options."""
-    if isinstance(config := table.get("config"), str):
-        found.beside.append(config)
-
-
 def _over_megatron(table: dict[str, Any]) -> Found:
     """Read flags of Megatron with underscores and values: `--sequence_parallel true`."""
     truths = {"true": True, "false": False}
@@ -87,7 +81,7 @@ def _over_megatron(table: dict[str, Any]) -> Found:
     found.asked = {key: value for key, value in found.asked.items() if key not in own}
     named = table.get("model") or re.sub(r"[-_]mcore\b.*$", "", str(table.get("load") or ""))
     found.model_name = str(named) if named and UNSET not in str(named) else None
-    found.seq_len = megatron_length(table)
+    found.seq_len = whole(table.get("max_length")) or whole(table.get("seq_length"))  # packed too
     found.precision = "fp16" if str(table.get("fp16")) == "true" else found.precision or "bf16"
     if found.precision == "fp32":
         found.precision = "bf16"
@@ -95,11 +89,6 @@ def _over_megatron(table: dict[str, Any]) -> Found:
     found.method = kind if kind in ("lora", "dora") else "pretrain"
     found.lora_rank = whole(table.get("lora_rank"))
     found.zero_stage = 1
-    _beside(table, found)
+    found.beside += [config] if isinstance(config := table.get("config"), str) else []
     put_trainer(table, found)
     return found
-
-
-def megatron_length(table: dict[str, Any]) -> int | None:
-    """Tokens of a sequence; packed rows are as long as the longest."""
-    return whole(table.get("max_length")) or whole(table.get("seq_length"))

@@ -223,7 +223,8 @@ def _read(given: dict[str, Any]) -> Found:
     nth = whole(flat.get("activation_checkpoint.selective_ac_option"))
     if str(flat.get("activation_checkpoint.mode", "selective")) == "selective" and nth:
         found.recompute, found.recompute_every = "full", nth  # of every nth block
-    _devices(flat, found)
+    if (shard := whole(old)) and shard > 0:  # every degree has a number: their product
+        found.n_gpus = shard * (found.dp_replicate or 1) * found.tp * found.pp * found.cp
     if str(flat.get("training.dtype", "")) == "bfloat16":  # weights, and all that follows them
         found.settings["recipe"] = "bf16-adam"
     found.precision = _precision(flat)
@@ -241,13 +242,6 @@ def _read(given: dict[str, Any]) -> Found:
     told = {k: v for k, v in given.items() if k not in flat.asked and "converters" not in k}
     put_unheard(found, told, set(), set())
     return found
-
-
-def _devices(flat: dict[str, Any], found: Found) -> None:
-    """Put the GPUs on the record where every degree has a number: their product."""
-    shard = whole(flat.get("parallelism.data_parallel_shard_degree"))
-    if shard and shard > 0:
-        found.n_gpus = shard * (found.dp_replicate or 1) * found.tp * found.pp * found.cp
 
 
 def _batch(flat: dict[str, Any], found: Found) -> None:
