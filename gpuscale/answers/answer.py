@@ -260,7 +260,7 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     --------
     >>> from gpuscale.answers.network import Network
     >>> asks(Network)("h100-superpod", gpus=1024)
-    <gpuscale network: superpod-h100-4su  1024 GPUs in 128 nodes  InfiniBand NDR  catalogue vendor>
+    <gpuscale network: 1,024 GPUs of superpod-h100-4su in 128 nodes, InfiniBand NDR, vendor figures.>
     """
     made = cast("type[Question]", question)
     name, known = made.NAME.replace("-", "_"), tuple(fields_of(made))
