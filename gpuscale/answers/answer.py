@@ -259,8 +259,8 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     Examples
     --------
     >>> from gpuscale.answers.network import Network
-    >>> asks(Network)("h100-superpod", gpus=1024)
-    <gpuscale network: 1,024 GPUs of superpod-h100-4su in 128 nodes, InfiniBand NDR, vendor figures.>
+    >>> asks(Network)("h100-superpod", gpus=512)
+    <gpuscale network: 512 GPUs of superpod-h100-4su in 64 nodes, InfiniBand NDR, vendor figures.>
     """
     made = cast("type[Question]", question)
     name, known = made.NAME.replace("-", "_"), tuple(fields_of(made))
