@@ -63,7 +63,12 @@ GROUPS = (
     Group(
         "torchtitan",
         ("torchtitan",),
-        lambda r: r.software == "torchtitan" and r.memory_kind == "reserved",
+        lambda r: (  # an unprinted micro-batch is known where a step has one for each stage
+            r.software == "torchtitan"
+            and r.memory_kind == "reserved"
+            and r.layout is not None
+            and (r.full_spec == "yes" or r.layout.n_micro_batches in (1, r.layout.pp))
+        ),
         (("live_layers", 0.5), ("gathered_tensors", 1.0), ("fragmentation", 0.03)),
     ),
     Group(

@@ -19,6 +19,7 @@ import math
 import re
 import time
 from collections import Counter, defaultdict
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -169,15 +170,23 @@ def affected(runs: list[TrainingRun], paths: list[str]) -> list[int]:
 
 def fitted_rows() -> list[TrainingRun]:
     """Rows of the package's own copy that are fitted: runs and the layout grid."""
-    runs = [run for run in own_runs() if usable(run)]
+    runs = [as_software_does(run) for run in own_runs() if usable(run)]
     return runs + [
         run for run in own_runs("layouts") if run.step_time_s and run.layout and not is_stalled(run)
     ]
 
 
+def as_software_does(run: TrainingRun) -> TrainingRun:
+    """Recompute as the software does by itself, where a row does not print it."""
+    if not run.open_recompute or run.layout is None:
+        return run
+    usual = load_software(run.software).recompute
+    return replace(run, layout=replace(run.layout, recompute=usual))
+
+
 def usable(run: TrainingRun) -> bool:
     """Good, timed, fully specified (or but for the recompute), without an unexplained stall."""
-    if run.layout is None or run.step_time_s is None or run.reason:
+    if run.layout is None or run.hardware is None or run.step_time_s is None or run.reason:
         return False
     if run.hardware.gpu.architecture not in own_architectures():
         return False
@@ -193,7 +202,8 @@ def own_architectures() -> frozenset[str]:
     return frozenset(
         run.hardware.gpu.architecture
         for run in own_runs()
-        if free
+        if run.hardware is not None
+        and free
         & {
             run.hardware.gpu.architecture,
             run.hardware.gpu.architecture.split("-")[0],

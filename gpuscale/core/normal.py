@@ -1,4 +1,4 @@
-"""The normal distribution, as intervals and probabilities take it."""
+"""The normal distribution, as intervals and probabilities take it (https://dlmf.nist.gov/7.2)."""
 
 from math import erf, sqrt
 

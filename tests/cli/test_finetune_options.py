@@ -80,6 +80,7 @@ ALLOWED = {  # what may change nothing, and why
     ("grpo", "dp"): "the degree that --gpus means",
     ("lora", "recompute"): "selective keeps what none keeps under flash attention",
     ("grpo", "recompute"): "selective keeps what none keeps under flash attention",
+    ("lora", "group_by_length"): "rows are full unless --mean-len says it",
     ("lora", "fit"): "the fastest fits at its upper end already",
     ("lora", "micro_batch"): "the plan takes 4 by itself",
     **{(m, o): "two GPUs are in one node" for m in ("lora", "grpo") for o in ("nics", "link")},
