@@ -9,7 +9,7 @@ import pytest
 from gpuscale.cli.app import run
 from gpuscale.render.pictures.chart import Axis, Gantt, Lines, Mark, Series, Span, Stack
 from gpuscale.render.pictures.draw import to_svg
-from gpuscale.render.pictures.terminal import letters, to_lines
+from gpuscale.render.pictures.terminal import drawn, letters
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -75,15 +75,16 @@ def test_widths_are_in_proportion_and_tooltips_have_numbers():
 
 
 def test_terminal_pictures():
-    title, *lines = to_lines(STACK, 80)
+    picture = drawn(STACK, 80)
+    title, lines = picture.title, picture.lines
     assert title == "Memory" and all(len(text) <= 80 for text in lines)
     assert lines[0].count("W") == pytest.approx(2 * lines[0].count("O"), abs=2)
     assert lines[0].count("W") == pytest.approx(4 * lines[1].count("W"), abs=4)
-    _, *lines = to_lines(GANTT, 80)
+    lines = drawn(GANTT, 80).lines
     row = lines[0].split()[-1]
     assert re.fullmatch(r"F+\.+B+", row)
     assert row.count("B") == pytest.approx(2 * row.count("F"), abs=2)
-    _, *lines = to_lines(LINES, 80)
+    lines = drawn(LINES, 80).lines
     assert sum(text.count("o") for text in lines[:16]) == 2 and "time over size" in "".join(lines)
 
 
