@@ -77,7 +77,7 @@ def maturity_words(r: PlanResult) -> str:
     """Say of which maturity a step is."""
     if r.tuned_probability is None:
         return WORDS[r.maturity]
-    return f"tuned with {100 * r.tuned_probability:.0f} % (--maturity says it)"
+    return f"{100 * r.tuned_probability:.0f} % likely a tuned job (--maturity says it)"
 
 
 def run_of(m: ByMaturity) -> str:
