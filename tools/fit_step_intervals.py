@@ -19,7 +19,7 @@ import gzip
 import math
 import runpy
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,15 +103,20 @@ def stack_of(run: TrainingRun) -> tuple[str, str, str]:
     return run.classes.get("dense_or_moe", "dense"), run.software, run.hardware.gpu.architecture
 
 
-def class_errors() -> dict[str, list[float]]:
-    """|ln ratio| of the rows of the classes that no kind says: blanks assumed, wide TP ..."""
-    found: dict[str, list[float]] = defaultdict(list)
+def counted_runs() -> Iterator[TrainingRun]:
+    """List the timed runs that are neither suspect nor superseded nor stalled."""
     for given in own_runs():
         if given.model is None or given.layout is None or given.step_time_s is None:
             continue
         stalled = given.software == "nanotron" and is_stalled(given)
-        if given.quality == "suspect" or given.superseded or stalled:
-            continue
+        if not (given.quality == "suspect" or given.superseded or stalled):
+            yield given
+
+
+def class_errors() -> dict[str, list[float]]:
+    """|ln ratio| of the rows of the classes that no kind says: blanks assumed, wide TP ..."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for given in counted_runs():
         problem = problem_of(given)
         run, found_step = feasible(given, problem)
         assert run.model is not None and run.layout is not None
@@ -189,12 +194,7 @@ def recipe_jobs() -> list[Job]:
     with gzip.open(own_copy("training_runs"), "rt", encoding="utf-8") as f:
         printed = {row["id"]: row for row in csv.DictReader(f)}
     found = []
-    for given in own_runs():
-        if given.model is None or given.layout is None or given.step_time_s is None:
-            continue
-        stalled = given.software == "nanotron" and is_stalled(given)
-        if given.quality == "suspect" or given.superseded or stalled:
-            continue
+    for given in counted_runs():
         row, spec = printed[given.id], load_software(given.software)
         run, at = feasible(given, problem_of(given))
         assert run.layout is not None

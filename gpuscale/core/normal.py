@@ -6,10 +6,6 @@ Z80 = 1.2815515655446004
 """Standard deviations on either side that hold 80 % of it."""
 
 
-HALVINGS = 40
-"""Halvings that find a quantile: to a millionth of a millionth."""
-
-
 def below(z: float) -> float:
     """Share of it below so many standard deviations. [1].
 

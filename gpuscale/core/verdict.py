@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from gpuscale.core.normal import HALVINGS, Z80, below
+from gpuscale.core.halving import reached
+from gpuscale.core.normal import Z80, below
 
 SURE = 0.95
 """From here on a verdict is said without doubt."""
@@ -127,16 +128,14 @@ def between(
     (44.0, 56.8)
     """
 
-    def quantile(p: float) -> float:
-        low, high = (end * math.exp(s * 6.0 * width) for end, s in ((least, -1), (most, 1)))
-        for _ in range(HALVINGS):
-            middle = math.sqrt(low * high)
-            below = probability(cases, middle, width) < p
-            low, high = (middle, high) if below else (low, middle)
-        return math.sqrt(low * high)
+    def share_below(log_bytes: float) -> float:
+        return probability(cases, math.exp(log_bytes), width)
 
-    least, most = min(b for _, b in cases), max(b for _, b in cases)
-    return quantile((1.0 - share) / 2.0), quantile((1.0 + share) / 2.0)
+    logs = [math.log(max(b, 1.0)) for _, b in cases]
+    ends = min(logs) - 6.0 * width, max(logs) + 6.0 * width
+    rest = (1.0 - share) / 2.0
+    low, high = (reached(share_below, p, *ends) for p in (rest, 1.0 - rest))
+    return math.exp(low), math.exp(high)
 
 
 def ways(settings: Sequence[Open]) -> list[tuple[float, dict[str, str]]]:

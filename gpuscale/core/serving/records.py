@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Factor, Fraction, Seconds, Share, Spread, Within
+from gpuscale.core.halving import reached
 from gpuscale.core.serving.memory import EngineMemory
 
 if TYPE_CHECKING:
@@ -39,22 +40,14 @@ class Drafts:
         return total
 
 
-HALVINGS = 40
-"""Steps of a bisection of a probability: to the last digits of a double."""
-
-
 def drafts_of_mean(n_tokens: int, accepted: float) -> Drafts:
     """Drafts of one acceptance that keep a mean number of them in a pass.
 
     >>> round(drafts_of_mean(3, 1.952).acceptance[0], 3)
     0.8
     """
-    low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
-        middle = 0.5 * (low + high)
-        less = Drafts(n_tokens, (middle,)).accepted < accepted
-        low, high = (middle, high) if less else (low, middle)
-    return Drafts(n_tokens, (high,))
+    found = reached(lambda share: Drafts(n_tokens, (share,)).accepted, accepted, 0.0, 1.0)
+    return Drafts(n_tokens, (found,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import exp, log
 from typing import NamedTuple
 
-from gpuscale.core.normal import HALVINGS, Z80, below
+from gpuscale.core.halving import reached
+from gpuscale.core.normal import Z80, below
 
 MATURITIES = ("tuned", "as-it-comes", "script")
 """Somebody searched layout and kernels on this stack; a framework with its defaults and a sensible
@@ -50,17 +51,13 @@ def mixed(tuned: Way, other: Way, tuned_share: float) -> Way:
     [0.3, 0.43, 0.76]
     """
 
-    def at(share: float) -> float:
-        low, high = -FAR, FAR
-        for _ in range(HALVINGS):
-            x = 0.5 * (low + high)
-            own, rest = tuned.share_below(x), other.share_below(x)
-            short = tuned_share * own + (1.0 - tuned_share) * rest < share
-            low, high = (x, high) if short else (low, x)
-        return high
+    def share_below(x: float) -> float:
+        return tuned_share * tuned.share_below(x) + (1.0 - tuned_share) * other.share_below(x)
 
-    median = at(0.5)
-    return Way(median, median - at(below(-Z80)), at(below(Z80)) - median)
+    low, median, high = (
+        reached(share_below, share, -FAR, FAR) for share in (below(-Z80), 0.5, below(Z80))
+    )
+    return Way(median, median - low, high - median)
 
 
 def tuned_probability(weights: Mapping[str, float], said: Iterable[str], n_gpus: int) -> float:
