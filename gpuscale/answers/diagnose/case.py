@@ -26,11 +26,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 MOST_LOGS = 64
-LOG_SETTINGS = (
-    "tp pp cp ep dp gpus nodes gpus_per_node micro_batch global_batch accumulation seq_len zero "
-    "params max_model_len gpu_memory_utilization max_num_seqs concurrency request_rate input_len "
-    "output_len n_ctx running waiting"
-).split()
 
 
 @dataclass
@@ -207,7 +202,7 @@ def _settings(asked: Diagnose, logs: list[Log]) -> dict[str, str]:
     found: dict[str, str] = {}
     for log in logs:
         found |= {names.get(key, key): value for key, value in log.arguments.items()}
-        for name in LOG_SETTINGS:
+        for name in load_table("_known")["logged"].split():
             if (number := log.number(name)) is not None:
                 found[names.get(name, name)] = f"{number:.12g}"
         for (_, name), fact in log.texts.items():
@@ -288,17 +283,10 @@ def _kind(
     return next((kind for kind, so in said if so), "")
 
 
-OWN = (
-    "step_time tokens_per_s_per_gpu tokens_per_s tflops_per_gpu mfu steps_per_s samples_per_s "
-    "generation_tokens_per_s output_tokens_per_s decode_tokens_per_s"
-).split()
-"""Series that are judged where a person names no figure."""
-
-
 def _own_figures(logs: list[Log]) -> tuple[Figure, ...]:
     found: dict[str, Figure] = {}
     for log in logs:
-        for name in OWN:
+        for name in load_table("_known")["own"].split():
             track = log.track(name)
             known = quantity_name(name)
             if track is None or known is None or known in found:

@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.diagnose.logged import add_logged
-from gpuscale.answers.diagnose.past import past_of
 from gpuscale.core.diagnosis.facts import COUNTS
 from gpuscale.io.causes import load_table, told
 
@@ -15,38 +14,26 @@ if TYPE_CHECKING:
 
 Features = dict[str, str | float]
 
-DIRECT = (
-    "attention attention_refused flash_attention fallback untuned_kernels recompute compiled dtype "
-    "kv_cache preemption start_refused slow_quantization enforce_eager cuda_graph cuda_graphs gdr "
-    "network network_ib transport_socket transport_gdr transport_ib transport_shm transport_p2p "
-    "p2p_disabled acs_on note_topology nccl_algo sequence_parallel straggler sw_power_cap "
-    "power_brake hw_thermal sw_thermal oom_in oom_where recompiles gpu_backend packing method"
-).split()
-NUMBERS = (
-    "nccl_ib_disable nccl_p2p_disable temperature kv_usage waiting running swapped max_concurrency "
-    "gpu_memory_utilization alloc_retries allocator_flushes cpu_threads loader_workers gpu_percent "
-    "cpu_percent load_time"
-).split()
-SAID_NUMBERS = ("clients", "gpu_memory_utilization", "micro_batch", "seq_len", "pp", "tp")
+KNOWN = load_table("_known")
+"""Facts and settings that are features under their own name."""
 FAR = 1.3
 """Times off from which an MFU alone is doubted."""
 SMALL, LARGE_VOCAB = 3e9, 100_000
 """Parameters below which a model is small, and entries from which a vocabulary is large."""
 
 
-def features_of(case: Case) -> Features:
-    """Gather what is known."""
+def features_of(case: Case, past: Features) -> Features:
+    """Gather what is known; `past`: what the series show."""
     f: Features = {"kind": case.kind, "software": case.software, "said": case.said}
     if case.gpu_name:
         f["gpu"] = case.gpu_name.lower()
-    for name in DIRECT:
+    for name in KNOWN["texts"].split():
         if text := case.log_text(name) or case.settings.get(name):
             f[name] = text.lower()
-    for name in (*NUMBERS, *SAID_NUMBERS):
-        value = case.log_number(name) if name in NUMBERS else None
-        if value is None and name not in f:
-            value = case.number(name)
-        if value is not None:
+    logged = KNOWN["numbers"].split()
+    for name in dict.fromkeys((*logged, *KNOWN["said"].split())):
+        value = case.log_number(name) if name in logged else None
+        if (value := case.number(name) if value is None else value) is not None:
             f[name] = value
     if re.search(r"enforce[-_]eager(?! *= *false)", case.said):
         f["enforce_eager"] = "true"
@@ -63,7 +50,7 @@ def features_of(case: Case) -> Features:
     if old := _old(case):
         f["old_software"] = old
     add_logged(case, f)
-    return {**past_of(case.logs).features, **f}
+    return {**past, **f}
 
 
 OLD = 2
@@ -176,18 +163,12 @@ def _named_params(name: str) -> list[float]:
     return [float(n) * (1e9 if unit == "b" else 1e6) for n, unit in found]
 
 
-WIDTHS = ("d_model", "hidden_size", "n_embd", "dim")
-LAYERS = ("n_layers", "num_layers", "n_layer", "num_hidden_layers")
-
-
 def _shape(case: Case, f: Features) -> None:
     """Parameters that width and layers mean, beside those that the name says."""
-    width, layers = (
-        next((v for k in names if (v := case.number(k))), None) for names in (WIDTHS, LAYERS)
-    )
+    width, layers = case.number("width"), case.number("layers")
     if width and layers and (said := _named_params(case.model_name)):
         f["named_over_shaped"] = max(said) / (12 * layers * width**2)
-    dims = [case.number(k) for k in ("vocab_size", "vocab", "ffn_hidden_size", *WIDTHS[:3])]
+    dims = [case.number(k) for k in ("vocab_size", "ffn_hidden_size", "width")]
     if any(dims):
         f["misaligned"] = "yes" if any(d % 64 for d in dims if d) else "no"
 

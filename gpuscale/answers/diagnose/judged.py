@@ -58,7 +58,8 @@ class Answered:
 def diagnosed(asked: Diagnose) -> Answered:
     """Judge a run."""
     case = with_figure(read_case(asked))
-    features = features_of(case)
+    past = past_of(case.logs)
+    features = features_of(case, past.features)
     causes = load_causes()
     model, factors = predicted(case, {c.word: c for c in causes})
     if model is not None:
@@ -97,7 +98,7 @@ def diagnosed(asked: Diagnose) -> Answered:
         ratio=case.main.ratio if case.main else None,
         predicted=model,
         out_of_memory=out_of_memory(case),
-        events=tuple(past_of(case.logs).events),
+        events=tuple(past.events),
         logs=tuple(_log(log) for log in case.logs),
         headline="",
     )
@@ -185,36 +186,20 @@ def _next_test(judged: list[Judged]) -> Test | None:
     return Test(best.cause.test, best.cause.cost, entropy(best), tuple(outcomes))
 
 
-ASKED = (
-    ("how many nodes the job runs on, and over which network (--cluster)", ("multi_node",)),
-    ("whether the optimizer runs on the host (--settings offload=...)", ("cpu_optimizer",)),
-    ("what figure is expected, and from where (--expected)", ("ratio", "model_ratio")),
-    (
-        "which attention backend the log names (--settings attention=...)",
-        ("attention", "flash_attention"),
-    ),
-    (
-        "micro-batch, sequence length and global batch (--settings, --seq-len, --global-batch)",
-        ("tokens_per_gpu",),
-    ),
-    ("the GPU's utilisation while it is slow (--measured 'gpu_util=...')", ("gpu_util",)),
-)
-"""What can be asked, with the option that says it, and the features that it would give."""
-
-
 def _asks(judged: list[Judged], features: Features) -> str:
     """Say the one thing that is unknown and that the leading causes' signs depend on most."""
     if not judged or judged[0].probability >= SURE:
         return ""
 
-    def weight(names: tuple[str, ...]) -> float:
+    def weight(names: list[str]) -> float:
         return sum(
             j.probability
             * max((s.strength for s in j.cause.signs if s.feature in names), default=0)
             for j in judged[:6]
         )
 
-    open_ = [(weight(names), text) for text, names in ASKED if not features.keys() & set(names)]
+    asks = [(text, names.split()) for text, names in load_table("_known")["asks"].items()]
+    open_ = [(weight(names), text) for text, names in asks if not features.keys() & set(names)]
     best, text = max(open_, default=(0.0, ""))
     return text if best else ""
 

@@ -5,24 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuscale.io.causes import load_table
+
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import Case
 
 Features = dict[str, str | float]
 
 TRANSPORTS = ("gdr", "ib", "socket", "shm", "p2p")
-SHARES = {
-    "gpu_layer_share": ("gpu_layers", "layers"),
-    "prompt_over_generated": ("prompt_tokens_per_s", "generation_tokens_per_s"),
-    "itl_p99_over_median": ("itl_p99", "itl_median"),
-    "tpot_over_itl": ("tpot_mean", "itl_median"),
-    "input_over_output": ("input_tokens", "output_tokens"),
-    "unallocated_over_request": ("spare", "oom_request"),
-    "unallocated_share": ("spare", "gpu_memory"),
-    "oom_request_share": ("oom_request", "gpu_memory"),
-    "power_limit_share": ("power_limit", "power_limit_default"),
-}
-"""Feature -> the two figures of a log whose ratio it is."""
 FULL, PREFILL = 0.85, 50.0
 """Use of the cache that is full; prompt tokens a generated one from which prefill is all."""
 
@@ -54,8 +44,8 @@ def _shares(case: Case, f: Features) -> None:
     spare = n("oom_reserved_unallocated")
     if spare is None and n("oom_reserved") and n("oom_allocated"):
         spare = (n("oom_reserved") or 0) - (n("oom_allocated") or 0)
-    for name, pair in SHARES.items():
-        part, whole = (spare if key == "spare" else n(key) for key in pair)
+    for name, pair in load_table("_known")["shares"].items():
+        part, whole = (spare if key == "spare" else n(key) for key in pair.split())
         if part is not None and whole:
             f[name] = part / whole
     kv, waiting = n("kv_usage"), n("waiting")

@@ -61,6 +61,8 @@ def _times(log: Log, past: Past) -> None:
     track, times = found
     steps = track.series.steps
     k = warm_up(times, track.series.skip)
+    level = statistics.median(times[k:])
+    k = next((i for i in range(k) if times[i] < level), k)  # a warm-up is longer, never shorter
     steady = times[k:]
     middle = statistics.median(steady)
     past.features["steps_read"] = float(len(steady))
@@ -86,8 +88,10 @@ def _times(log: Log, past: Past) -> None:
 
 AFTER = (("save", "save_share"), ("evaluation", "eval_share"))
 """What slow steps may come after, and the feature of its share."""
+LONE_SHARE = 0.05
+"""Share of the time that long steps without a rhythm must take to be said."""
 MOST_AFTER = 0.6
-"""Share of the slow steps that must come after it."""
+"""Share of those that a slow step must follow; of slow steps, half as many without a rhythm."""
 
 
 def _stalls(log: Log, slow: Stalls, past: Past) -> None:
@@ -96,12 +100,14 @@ def _stalls(log: Log, slow: Stalls, past: Past) -> None:
     share = f"{100 * slow.share_frac:.0f} % of the time"
     for kind, feature in AFTER:
         at = [step for what, step, _ in log.events if what == kind]
-        behind = sum(any(0 <= s - e <= NEAR for e in at) for s in slow.steps)
-        if at and behind >= MOST_AFTER * len(slow.steps):
+        behind = [s for s in slow.steps if any(0 <= s - e <= NEAR for e in at)]
+        met = sum(any(0 <= s - e <= NEAR for s in behind) for e in at)
+        least = MOST_AFTER if slow.period else MOST_AFTER / 2
+        if behind and met >= MOST_AFTER * len(at) and len(behind) >= least * len(slow.steps):
             past.features |= {f"stall_at_{kind}s": "yes", feature: slow.share_frac}
             past.events.append(Event(kind, f"steps after it are longer ({which}): {share}"))
             return
-    if slow.share_frac > 0.01:
+    if slow.share_frac > (0.01 if slow.period else LONE_SHARE):
         past.features["stall_regular"] = "yes" if slow.period else "no"
         if slow.period:
             past.features.setdefault("data_share", slow.share_frac)
@@ -128,12 +134,9 @@ def _memory(log: Log, past: Past) -> None:
 def _ranks(log: Log, past: Past) -> None:
     for name in (*TIMES, *RATES):
         by_rank: dict[int, float] = {}
-        runs = [run for run, rank, key in log.tracks if key == name and rank is not None]
-        for (run, rank, key), track in log.tracks.items():
-            if key == name and rank is not None and run == max(runs):
-                value = track.series.steady().median
-                if value > 0:
-                    by_rank[rank] = value if name in TIMES else 1 / value
+        for (_, rank, key), track in log.tracks.items():  # the last run's stand last
+            if key == name and rank is not None and (value := track.series.steady().median) > 0:
+                by_rank[rank] = value if name in TIMES else 1 / value
         if len(by_rank) < 3:
             continue
         slow = slow_rank(by_rank)

@@ -135,10 +135,6 @@ OF_BATCH = ("step_time", "steps_per_s", "samples_per_s")
 
 
 def _training(case: Case, causes: Mapping[str, Cause]) -> Said:
-    from gpuscale.answers.plan.case import best_or_closest, solve
-    from gpuscale.core.plan.estimate import estimate
-    from gpuscale.io.jobs import step_interval
-
     model, cluster = case.model, case.cluster
     if model is None or cluster is None:
         return None, {}
@@ -148,6 +144,10 @@ def _training(case: Case, causes: Mapping[str, Cause]) -> Said:
     n = case.gpus
     if n is None:
         return None, {}
+    from gpuscale.answers.plan.case import best_or_closest, solve
+    from gpuscale.core.plan.estimate import estimate
+    from gpuscale.io.jobs import step_interval
+
     found = _plan_case(case, {})
     layout = best_or_closest(found, solve(found))
     if layout is None:

@@ -14,7 +14,7 @@ UNITS: dict[str, tuple[str, float]] = {
     **dict.fromkeys(("", "frac"), ("", 1.0)),
     **dict.fromkeys(("s", "sec", "seconds"), ("s", 1.0)),
     **{"ms": ("s", 1e-3), "us": ("s", 1e-6), "µs": ("s", 1e-6), "ns": ("s", 1e-9)},
-    **{"m": ("s", 60.0), "min": ("s", 60.0), "h": ("s", 3600.0)},
+    **{"m": ("s", 60.0), "min": ("s", 60.0), "h": ("s", 3600.0), "days": ("s", 86400.0)},
     **{"B": ("byte", 1.0), "bytes": ("byte", 1.0)},
     **{f"{p}B": ("byte", f) for p, f in _SIZES.items()},
     **{f"{p}B/{s}": ("byte/s", f) for p, f in _SIZES.items() for s in ("s", "sec")},

@@ -7,9 +7,11 @@ P. J. Huber, Robust Statistics, 1981, doi:10.1002/0471725250: medians against ou
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 MOST_POINTS = 20_000
 WARM_FACTOR = 1.25
@@ -20,16 +22,15 @@ SPLITS = 200
 """Places at which a long series is tried to be split."""
 NEAR = (0.95, 1.05)
 """Values this near to the later median are steady even where a program's rule skips them."""
-REGULAR_FRAC = 0.05
-"""Gaps between stalls that differ by less are one rhythm."""
-MOST_RHYTHMIC = 0.8
-"""Share of the gaps that must agree."""
+IN_RHYTHM, KEPT = 0.6, 0.7
+"""Share of the stalls that must keep a rhythm, and of its beats that must be stalls."""
 RISE = 1.005
 """Rise from quarter to quarter that is more than noise of an allocator."""
-GROWN = 1.05
-"""Last quarter over the first that is growth."""
 SLOW = 1.05
 """A rank this many times the others, beyond their own spread twice, is slow."""
+MOST_GAPS = 50
+APART, SURE = 2.0, 11.0
+"""Median deviations by which two levels must differ; the second over the root of their numbers."""
 SHIFT_FACTOR = 1.08
 """A lasting change of the median smaller than this is no change: runs wander by a few percent."""
 
@@ -150,14 +151,30 @@ def stalls(steps: Sequence[float], seconds: Sequence[float]) -> Stalls | None:
     if not slow or len(slow) > len(seconds) / 2:
         return None
     extra = sum(seconds[k] - middle for k in slow)
-    gaps = [steps[b] - steps[a] for a, b in zip(slow, slow[1:], strict=False)]
-    period = None
-    if len(gaps) >= 2:
-        usual = statistics.median(gaps)
-        near = sum(abs(g - usual) <= max(1.0, REGULAR_FRAC * usual) for g in gaps)
-        period = usual if near >= MOST_RHYTHMIC * len(gaps) and usual > 1 else None
-    total = sum(seconds)
-    return Stalls(tuple(steps[k] for k in slow), period, extra / total)
+    at = tuple(steps[k] for k in slow)
+    return Stalls(at, rhythm(at), extra / sum(seconds))
+
+
+def rhythm(at: Sequence[float]) -> float | None:
+    """Find the steps between stalls that come in a rhythm, others among them; None for no rhythm.
+
+    Examples
+    --------
+    >>> rhythm([10, 20, 23, 30, 41, 50]), rhythm([3, 4, 17, 40])
+    (10.0, None)
+    """
+    gaps = {b - a for a, b in pairwise(at)} | {c - a for a, c in zip(at, at[2:], strict=False)}
+    best: tuple[int, float] | None = None
+    for gap in sorted(g for g in gaps if g > 1)[:MOST_GAPS]:
+        off = 1.0 if gap >= 8 else 0.0
+        for first in at[:3]:
+            near = ((round((a - first) / gap), (a - first + gap / 2) % gap - gap / 2) for a in at)
+            kept = {beat for beat, apart in near if abs(apart) <= off}
+            beats = max(kept) - min(kept) + 1
+            enough = len(kept) >= max(3, IN_RHYTHM * len(at), KEPT * beats)
+            if enough and (best is None or len(kept) > best[0]):
+                best = len(kept), float(gap)
+    return best[1] if best else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +213,7 @@ def shift(steps: Sequence[float], values: Sequence[float]) -> Shift | None:
     spread = statistics.median(
         [abs(v - before) for v in values[:k]] + [abs(v - after) for v in values[k:]]
     )
-    if abs(after - before) < 4 * spread:
+    if abs(after - before) < spread * max(APART, SURE * math.sqrt(1 / k + 1 / (n - k))):
         return None
     return Shift(steps[k], before, after)
 
@@ -213,8 +230,8 @@ def growth(steps: Sequence[float], values: Sequence[float]) -> float | None:
     if n < 8 or steps[-1] <= steps[0]:
         return None
     parts = [statistics.median(values[k * n // 4 : (k + 1) * n // 4]) for k in range(4)]
-    rising = all(b > a * RISE for a, b in zip(parts, parts[1:], strict=False))
-    if not rising or parts[3] < GROWN * parts[0]:
+    rising = all(b > a * RISE for a, b in pairwise(parts))
+    if not rising:
         return None
     return round((values[-1] - values[0]) / (steps[-1] - steps[0]), 12)
 

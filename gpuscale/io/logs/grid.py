@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gpuscale.io.logs.pairs import named, of_key, unit_of, value_of
+from gpuscale.io.logs.pairs import WRITTEN, named, of_key, unit_of, value_of
 from gpuscale.io.logs.patterns import NUMBER
 
 _BARS = re.compile(r"[|│┃]")
@@ -13,8 +13,6 @@ _CELL = re.compile(rf"\s*{NUMBER}(?:\s?(?:±|\+/?-)\s?[\d.]{{1,25}})?\s?([A-Za-z
 _MATRIX = re.compile(r"\s*\D{0,12}\s0\s+1(?:\s+\d{1,3})*\s*")
 _PLAIN = re.compile(r"value|average|avg|mean|metric|statistic")
 _TITLE = re.compile(r"\W*([A-Za-z](?:[^:\s]| (?! )){2,80}?)\s?\(([\w/]{1,12})\)\s*:?\s*")
-_LETTERS = {"c": "C", "mhz": "MHz", "w": "W"}
-"""Units that cells of a table print as a single letter, or in small letters."""
 MOST_CELLS = 40
 
 Cell = tuple[str, float | str, str, str]
@@ -70,7 +68,7 @@ class Grid:
         return [] if self.head or self.words else None
 
     def _heads(self, cells: list[str], barred: bool) -> bool:
-        if not 2 <= len(cells) <= MOST_CELLS or ":" in "".join(cells[1:]):
+        if not 2 <= len(cells) <= MOST_CELLS or re.search("[:=]", "".join(cells[1:])):
             return False
         if any(map(_CELL.fullmatch, cells)):
             return False
@@ -89,7 +87,7 @@ class Grid:
             if number is None:
                 found.append((of_key(head)[0] or "row", cell, "", cell))
                 continue
-            word = _LETTERS.get((number[2] or "").lower(), number[2])
+            word = WRITTEN["cells"].get((number[2] or "").lower(), number[2])
             key = head
             if of_label and not of_key(head)[1]:  # what is measured stands in the row
                 key = label if _PLAIN.fullmatch(head.lower()) else f"{label} {head}"

@@ -5,51 +5,49 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from math import isfinite
 
 from gpuscale.core.diagnosis.facts import COUNTS, UNITS
 from gpuscale.io.logs.patterns import NUMBER
+from gpuscale.io.presets import shipped
+from gpuscale.io.toml import read_toml
 
-_CLOCK = re.compile(r"\d{4}-\d\d-\d\d[ T]?|\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?")
+_CLOCK = re.compile(
+    r"\d{4}-\d\d-\d\d[ T]?|\b\d{1,3}:\d\d:\d\d(?:[.,]\d+)?"
+    r"|\d+%\|[^|]{0,200}\|(?:\s*\d+/\d+)?|\[\d\d:\d\d[<,]"
+)
+"""Dates, clocks and bars of progress: no figures."""
 _SPACE = re.compile(r"\s{2,}")
 _UNIT = r"(%|[A-Za-zµ]+(?:[/-][A-Za-z]+)*(?![\w/]))"
 _SPREAD = r"(?:\s?(?:±|\+/?-)\s?[\d.]{1,25})?"
 _KEYED = re.compile(
     r"([A-Za-z][\w ./()%\[\]-]{0,48}?)['\"]?(?:\s?(?:[:=]{1,2}|│)\s?|(?<=\w)>)['\"\[(]?"
-    rf"{NUMBER}\)?{_SPREAD}\s?{_UNIT}?"
+    rf"{NUMBER}(?!\.?\d|%=|:\d|\[)\)?{_SPREAD}\s?{_UNIT}?"
 )
+_CUT = re.compile(r" -+ |, | > |(?<![\w.])\d+\.\d+(?:\.\d+)*\s?")
+"""What a key does not reach over: a rule, a comma, the figure before."""
+_ABOVE = re.compile(r"\((\w{1,5})\)\s?\|")
 _SPACED = re.compile(rf"(?<![\w/.])([A-Za-z][\w/]*(?:\([\w/]{{1,9}}\))?)(?: \.{{2,}})? {NUMBER}")
 _LISTED = re.compile(
     r"([A-Za-z][\w ()-]{0,40})\(([\w.]+(?:, ?[\w.]+)+)\)\s?[:=]\s?\[?"
     r"(\d[\d.]*[a-z]*(?:, ?\d[\d.]*[a-z]*)+)"
 )
 _LONG = re.compile(r"\w{80,}")
-_BARE = re.compile(rf"(?<![\w.]){NUMBER}\)?{_SPREAD}\s?{_UNIT}")
-_SPAN = re.compile(
-    r"\b(?:(\d+)\s?h(?:ours?)?\s?)?(\d+)\s?m(?:in|inutes?)?\s?(\d+(?:\.\d+)?)\s?s(?:ec|econds)?\b"
-)
+_BARE = re.compile(rf"(?<![\w.]){NUMBER}\)?{_SPREAD}\s?{_UNIT}(?!=)")
+_PART = r"\d+(?:\.\d+)?\s?(?:ms|us|µs|ns|h(?:ours?)?|m(?:in(?:utes?)?)?|s(?:ec(?:onds)?)?)"
+_SPAN = re.compile(rf"(?<![\w.]){_PART}(?:\s?{_PART})+(?!\w)")
 _TIMED = re.compile(
     r"((?:time|duration|elapsed)['\"]?\s*[:=]\s*['\"]?)(\d+):(\d\d):(\d\d(?:\.\d+)?)"
 )
 _CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z][a-z])")
-_COUNTED = {
-    r"t|toks?|tokens?|words?": "tokens/s",
-    r"samples?|examples?|seqs?|sequences|images?|imgs?|rows": "samples/s",
-    r"it|its|iters?|iterations?|steps?|batch(?:es)?": "it/s",
-    r"reqs?|requests?": "req/s",
-    r"t(?:era)?f(?:lops?)?": "TFLOP/s",
-    r"gf(?:lops?)?": "GFLOPS",
-    r"gbits?": "Gbps",
-}
-"""What is counted a second -> its unit."""
-_TIMES = {"s": "s", "sec": "s", "secs": "s", "second": "s", "seconds": "s", "ms": "ms", "us": "us"}
-_TIMES |= {"ns": "ns"}
-_LONE = {"msec": "ms", "minutes": "min", "mins": "min", "hours": "h", "tflops": "TFLOP/s"}
-_LONE |= {"tps": "tokens/s", "mhz": "MHz", "bytes": "bytes"}
-_SIZED = {u.lower(): u for u in ("KiB", "MiB", "GiB", "TiB", "GB", "MB", "TB", "Gbps", "MHz")}
+WRITTEN = read_toml(shipped("log/_units.toml"))
+"""How units are written: what is counted a second, words, letters of cells."""
+_WORDS: dict[str, str] = WRITTEN["words"]
 _EACH = ("gpu", "device", "rank", "chip", "card", "user", "s")
+_OF = "it iter iteration step batch tok token req request".split()
 _ENDS = re.compile(r"(?<!per)_(ms|us|gb|gib|mb|mib|gbps|seconds|sec|tps)$")
-_EACH_S = (("token", "tokens/s"), ("request", "req/s"), ("sample", "samples/s"))
+_PATH = re.compile(r"\b[a-z_]+_(s|ms)/")
 PLAIN = ("B", "m", "h", "C")
 """Units that a single letter is too little to be, where a key does not ask for one."""
 
@@ -70,15 +68,13 @@ def unit_of(word: str) -> str:
         return word
     head, *below = word.lower().replace("-per-", "/").split("/")
     if not below:
-        return _TIMES.get(head) or _LONE.get(head) or _SIZED.get(head, "")
+        return _WORDS.get(head, "")
     if below[0] in ("s", "sec", "second") and below[1:] in ([], *([w] for w in _EACH)):
-        size = f"{_SIZED.get(head, '')}/s"
-        counted = (u for names, u in _COUNTED.items() if re.fullmatch(names, head))
+        size = f"{_WORDS.get(head, '')}/s"
+        counted = (u for names, u in WRITTEN["a_second"].items() if re.fullmatch(names, head))
         return size if size in UNITS else next(counted, "")
-    if below[0] in _EACH:  # TFLOPS/GPU
-        return _LONE.get(head, "")
-    steps = re.fullmatch("it|iter|iteration|step|batch", below[0])
-    return _TIMES.get(head, "") if steps and len(below) == 1 else ""
+    each = below[0] in _EACH or below[1:] == [] and below[0] in _OF
+    return _WORDS.get(head, "") if each else ""  # TFLOPS/GPU, ms/token
 
 
 def with_spans(text: str) -> str:
@@ -88,13 +84,21 @@ def with_spans(text: str) -> str:
     --------
     >>> with_spans("step took 1m 25s"), with_spans("train_runtime = 0:20:34.5")
     ('step took 85 s', 'train_runtime = 1234.5 s')
+    >>> with_spans("p50=005ms248.5us")
+    'p50=0.0052485 s'
     """
 
-    def seconds(h: str | None, m: str, s: str) -> str:
-        return f"{int(h or 0) * 3600 + int(m) * 60 + float(s):.12g} s"
+    def seconds(hit: re.Match[str]) -> str:
+        parts = [
+            (float(v), UNITS[u][1]) for v, u in re.findall(r"([\d.]+)\s?([munµ]?s|[hm])", hit[0])
+        ]
+        falling = all(a > b for (_, a), (_, b) in pairwise(parts))
+        return f"{sum(v * f for v, f in parts):.12g} s" if falling else hit[0]
 
-    text = _SPAN.sub(lambda hit: seconds(hit[1], hit[2], hit[3]), text)
-    return _TIMED.sub(lambda hit: hit[1] + seconds(hit[2], hit[3], hit[4]), text)
+    text = _SPAN.sub(seconds, text)
+    return _TIMED.sub(
+        lambda hit: f"{hit[1]}{int(hit[2]) * 3600 + int(hit[3]) * 60 + float(hit[4]):.12g} s", text
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -108,13 +112,16 @@ def of_key(key: str) -> tuple[str, str]:
     """
     hits = list(re.finditer(r"[(\[]([^()\[\]]{1,16})[)\]]", key))
     said = [(h, u) for h in hits if (u := unit_of(h[1]) or (h[1] if h[1] in PLAIN else ""))]
-    words = (u for w in key.split() if len(w) > 1 and (u := unit_of(w)) and w != "tokens")
+    parts = re.split(r"\sper\s", key)[0].split()
+    words = (u for w in parts if len(w) > 1 and (u := unit_of(w)) and w != "tokens")
     hit, unit = said[-1] if said else (None, next(words, ""))
     rest = key[: hit.start()] + key[hit.end() :] if hit else key
     name = re.sub(r"\W+", "_", _CAMEL.sub("_", rest).lower()).strip("_")
-    if name.endswith("_per_sec") and not unit:
-        unit = next((u for w, u in _EACH_S if w in name), "")
-    if not unit and not hits and (end := _ENDS.search(name)):
+    if not unit and (rate := re.search("([a-z]+)_per_s(?:ec)?(?:ond)?$", name)):
+        unit = unit_of(f"{rate[1]}/s")
+    if not unit and (path := _PATH.search(key)):  # timing_s/step
+        unit = path[1]
+    elif not unit and not hits and (end := _ENDS.search(name)):
         unit = unit_of(end[1])
         name = name[: end.start()]
     return name[-60:], unit
@@ -145,8 +152,12 @@ def named(
     if known and value < 0:  # -100 % stands for what was not computed
         return None
     unit = unit_of(word or "")
-    if not unit and word in COUNTS and (word in "kK" or "param" in name):
+    if asked and unit and UNITS[asked][0] != UNITS[unit][0]:  # iter time (s): 1.2 samples/sec: 3
+        unit = ""
+    if not unit and word in COUNTS and (word in "kK" or "param" in name or name == "model_size"):
         return known or name, value * COUNTS[word], "", number
+    if not unit and word in COUNTS:  # of what is not said
+        return None
     if not unit and word in PLAIN and any(w in name for w in ("time", "temp")):
         unit = word
     if not unit and "/" in (word or ""):  # a unit that is not known
@@ -173,7 +184,9 @@ def pairs_of(text: str, same: Mapping[str, str], under: tuple[str, str] = ("", "
     for hit in _BARE.finditer(text):
         unit = unit_of(hit[2])
         if unit and not any(a <= hit.start(1) < b for a, b in taken):
-            name = "of_" + re.sub(r"\W+", "_", unit if unit != "%" else "percent").lower()
+            before = re.findall(r"[A-Za-z]+", text[max(0, hit.start() - 30) : hit.start()])[-2:]
+            name = same.get("_".join(before).lower(), "").partition(" ")[0]  # Peak mem 5.1 GB
+            name = name or "of_" + re.sub(r"\W+", "_", unit if unit != "%" else "percent").lower()
             bare[name] = bare.get(name, 0) + 1
             name += f"_{bare[name]}" if bare[name] > 1 else ""
             found.append((name, value_of(hit[1]) * UNITS[unit][1], unit, hit[1]))
@@ -194,9 +207,14 @@ def _keyed(
             ):
                 yield pair
         taken.append(hit.span(3))
+    above = _ABOVE.search(text)  # time (ms) | forward: 1.2 | backward: 3.4
     for hit in _KEYED.finditer(text):
-        key = re.split(r" -+ |, | > ", hit[1])[-1].strip()
-        if re.search(r"\.(py|cc|cpp|cu|go|rs|h)\b|https?|/\w{3,}/", key):
+        if above and hit.start() > above.start() and unit_of(above[1]):
+            under = under[0], unit_of(above[1])
+        key = _CUT.split(hit[1])[-1].strip()
+        if re.search(r"\.(py|cc|cpp|cu|go|rs|h)\b|https?|(?<!\w)/\w{3,}/", key):
+            continue
+        if key.count(")") > key.count("("):  # (avg, med) = (1, 2)
             continue
         pair = named(f"{under[0]} {key}", hit[2], hit[3], same, under[1])
         if pair is not None:
@@ -206,7 +224,9 @@ def _keyed(
         name, unit = of_key(hit[1])
         if unit_of(hit[1]) and text[: hit.start()].rstrip()[-1:].isdigit():
             continue  # the unit of the number before
-        known = unit or "_" in hit[1] or name in same
+        known = (
+            unit or "_" in hit[1] or name in same or re.match(r" \( *[\d.]+\)", text[hit.end() :])
+        )
         if known and not any(a <= hit.start(2) < b for a, b in taken):
             pair = named(hit[1], hit[2], None, same)
             if pair is not None:

@@ -38,10 +38,6 @@ def _expanded(regex: str) -> str:
     return _MARK.sub(put, regex)
 
 
-def _compiled(regex: str) -> Any:
-    return re.compile(regex) if regex else None
-
-
 UNSIGNED = ("%", "tokens/s", "ms", "s", "TFLOP/s", "&")
 """Units of figures that are never below 0."""
 
@@ -106,7 +102,8 @@ class Line:
     @cached_property
     def places(self) -> tuple[Any, Any]:
         """Expressions of step and rank, None where the line says none."""
-        return _compiled(self.step), _compiled(self.rank)
+        step, rank = (re.compile(r) if r else None for r in (self.step, self.rank))
+        return step, rank
 
 
 @dataclass

@@ -36,13 +36,13 @@ _SIGNS = b"0123456789.,+-:%()[] "
 _PAIR = re.compile(
     rb"[A-Za-z)\]%'\"\x80-\xff]\d{0,3} {0,60}(?:[:=>]|\xe2\x94\x82) {0,60}['\"]?[-+]?\d"
     rb"|[/_(][A-Za-z]+\)? {1,4}\d|\.\. \d|\): ?\[?\d|: ?\[\d"
-    rb"|\d\)? ?(?:[A-Za-z%]+[-/]s|[GM]i?B\b|TFLOPS|Gbps|[smuM][sHW]?z?[,;) \n]|s$)"
+    rb"|\d\)? ?(?:[A-Za-z%]+[-/]s|[GM]i?B\b|TFLOPS|Gbps|(?:[smuM][sHW]?z?|seconds?)(?:[,;.) \n]|$))"
 )
 _TIMED = re.compile(
-    rb"\d ?m(?:in\w*)? ?\d+(?:\.\d+)? ?s|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d"
+    rb"\d ?m(?:in\w*|s)? ?\d+(?:\.\d+)? ?u?s|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d"
 )
 _STEP = re.compile(
-    r"\b(?:global_?)?(?:step|iter(?:ation)?|batch)\W{1,4}(\d{1,12})\b", re.IGNORECASE
+    r"\b(?:global_?)?(?:step|iter(?:ation)?|batch)s?\W{1,4}(\d{1,12})\b", re.IGNORECASE
 )
 GRAM = 4
 """First bytes of a literal by which it is looked up."""
@@ -118,6 +118,7 @@ class _Reader:
         self.dense = 0  # pieces that are not screened: most of their lines say something
         self.read = self.paired = 0
         self.rank: int | None = None  # of the line
+        self.at = 0.0  # last step that a line said
         self.seen: set[str] = set()  # facts of the line
         self.told: set[str] = set()  # numbers of the line that a table knows
         self.grid = Grid(patterns.same)
@@ -278,7 +279,7 @@ class _Reader:
             self.seen.add(name)
             if name.startswith("event_"):
                 if len(self.log.events) < MOST_KEPT:
-                    self.log.events.append((str(value), step or 0.0, self.read))
+                    self.log.events.append((str(value), step or self.at, self.read))
             elif isinstance(value, str):
                 self._text(self._fact(name, value, si="", printed=value, program=kind.program))
             else:
@@ -322,6 +323,7 @@ class _Reader:
                 return
             track = Track(Series(kind.skip), si, unit, kind.program)
             log.tracks[key] = track
+        self.at = self.at if step is None else step
         track.series.add(step, value, self.read)
 
     def _row(self, table: Table, text: str) -> bool:
