@@ -14,8 +14,6 @@ Needs numpy.
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 import math
 import runpy
 from collections import Counter, defaultdict
@@ -25,12 +23,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.core.settings import NO_SETTINGS
 from gpuscale.core.step.interval import interval_classes
 from gpuscale.core.step.maturity import STACKS, Way, mixed, tuned_probability
 from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.score.records import quantile
-from gpuscale.evidence.score.runs import feasible, is_stalled, own_copy, own_runs, problem_of
+from gpuscale.evidence.score.runs import feasible, is_stalled, own_runs, problem_of
+from gpuscale.io.hardware import load_gpu
 from gpuscale.io.maturity import evidence
 from gpuscale.io.software import load_software
 from gpuscale.io.step_calibration import train_folder
@@ -174,15 +172,13 @@ def ordinary_jobs() -> list[Job]:
         if o.refused or made["is_weak"](row) or row["kind"] != "pretrain":
             continue
         spec = load_software(made["software_of"](row) or "megatron-core")
-        pairs = zip(o.args, o.args[1:], strict=False)
-        said = {k[2:].replace("-", "_"): v for k, v in pairs if k.startswith("--")}
         found.append(
             Job(
                 row["source"].split(",")[0] + (CHOSEN if row["complaint"] == "yes" else ""),
                 "moe" if o.has_experts and spec.stack != "eager" else spec.stack,
                 "tuned" if row["maturity"] == "tuned" else spec.maturity,
                 math.log(o.measured_s / (o.step_s - o.untuned_s)),
-                evidence(spec, said, NO_SETTINGS, said.get("precision", "bf16")),
+                evidence(load_gpu(o.gpu), o.has_experts),
                 int(row["gpus"]),
             )
         )
@@ -190,23 +186,20 @@ def ordinary_jobs() -> list[Job]:
 
 
 def recipe_jobs() -> list[Job]:
-    """List published recipes and tables, which somebody tuned, by what is printed of them."""
-    with gzip.open(own_copy("training_runs"), "rt", encoding="utf-8") as f:
-        printed = {row["id"]: row for row in csv.DictReader(f)}
+    """List published recipes and tables, which somebody tuned."""
     found = []
     for given in counted_runs():
-        row, spec = printed[given.id], load_software(given.software)
+        spec = load_software(given.software)
         run, at = feasible(given, problem_of(given))
         assert run.layout is not None
-        said = {k: row[k] for k in ("micro_batch", "tp", "pp", "vpp") if row[k]}
         experts = run.classes.get("dense_or_moe") == "moe"
         found.append(
             Job(
-                row["source"],
+                given.source,
                 "moe" if experts and spec.stack != "eager" else spec.stack,
                 "tuned",
                 math.log(given.step_time_s / at.step_s),
-                evidence(spec, said, NO_SETTINGS, run.layout.precision),
+                evidence(given.hardware.gpu, experts),
                 run.layout.n_gpus,
                 ordinary=False,
             )
@@ -214,7 +207,7 @@ def recipe_jobs() -> list[Job]:
     return found
 
 
-MARKS = ("layout", "recipe")
+MARKS = ("experts", "fp8_gpu")
 RIDGE = 0.3
 """Pull of each log odds to none."""
 
@@ -319,8 +312,8 @@ def maturity_lines() -> list[str]:
     lines += [f"{k} = {v:.3f}" for k, v in posterior([*jobs, *recipes]).items()]
     lines += [
         f'source = "log odds that a job was tuned, {len(jobs) + len(recipes)} jobs of {n_sources} '
-        "sources, each counted as one: nothing said, its layout, a setting of fast recipes, each "
-        'doubling of the GPUs"'
+        "sources, each counted as one: one GPU, a model with experts, a GPU with FP8 units and "
+        'HBM, each doubling of the GPUs"'
     ]
     for kind in (*STACKS, "moe"):
         for name in ("tuned", *MATURITIES):

@@ -149,6 +149,7 @@ class Outcome:
     fits: bool = True
     untuned_s: float = 0.0
     has_experts: bool = False
+    gpu: str = ""
     refused: str = ""
 
     @property
@@ -210,7 +211,9 @@ def outcome_of(row: Row, folder: Path, say_maturity: bool = False) -> Outcome:
     parts = r.get("step", {}).get("expected", {})
     experts = parts.get("moe_s", 0.0) > 0.0
     untuned = parts.get("untuned_s", 0.0)
-    return Outcome(row, args, measured, step, low, high, bool(r["fits"]), untuned, experts)
+    return Outcome(
+        row, args, measured, step, low, high, bool(r["fits"]), untuned, experts, inputs["gpu"]
+    )
 
 
 def outcomes_of(rows: Iterable[Row], say_maturity: bool = False) -> list[Outcome]:

@@ -14,7 +14,7 @@ from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.core.step.maturity import Maturity
 from gpuscale.io.calibration import site_factor
-from gpuscale.io.maturity import Degrees, maturity_of, settled
+from gpuscale.io.maturity import Degrees, evidence, maturity_of, settled
 from gpuscale.io.software import software_record
 from gpuscale.io.step_hardware import step_hardware
 
@@ -79,15 +79,13 @@ def make_problem(
     precision: str = "bf16",
     calibration: str | None = None,
     settings: JobSettings = NO_SETTINGS,
-    said: Sequence[str] = (),
 ) -> Problem:
     """Put together what a search needs.
 
     `model, cluster, software`: as loaded, what-if changes applied. `facts`: of the job, by
     `core.rules.facts_of`. `precision`: of the linear layers; decides the bytes of reduced gradients
     in some families. `settings`: what the run sets itself. `calibration`: overlay of `gpuscale
-    calibrate`; its site factor scales every expected step. `said`: what speaks for a tuned job
-    (`io.maturity.evidence`).
+    calibrate`; its site factor scales every expected step.
     """
     hardware = step_hardware(cluster, overlay=calibration)
     if calibration is not None:
@@ -95,6 +93,7 @@ def make_problem(
     record = software_record(
         software, hardware.architecture, settings.options, precision=precision, gpu=cluster.gpu.name
     )
+    said = evidence(cluster.gpu, model.has_experts)
     maturity = maturity_of(software, model.has_experts, settings.maturity, said, facts.n_gpus)
     if hardware.site_factor != 1.0:  # measured over what is predicted of a tuned job
         maturity = Maturity("measured")
@@ -110,18 +109,12 @@ def make_problem(
 
 
 def job_problem(
-    loaded: Loaded,
-    facts: Facts,
-    wanted: JobSettings,
-    precision: str,
-    degrees: Degrees,
-    said: Sequence[str] = (),
+    loaded: Loaded, facts: Facts, wanted: JobSettings, precision: str, degrees: Degrees
 ) -> Problem:
     """Put together what a job is searched or evaluated with, its settings filled in.
 
     `loaded`: model, cluster and software of a question. `facts`: of the job, without settings.
-    `wanted`: settings that were said. `degrees`: of the layout, as far as they are known. `said`:
-    as in `make_problem`.
+    `wanted`: settings that were said. `degrees`: of the layout, as far as they are known.
     """
     model, cluster, software = loaded.model, loaded.cluster, loaded.specs["software"]
     settings = settled(
@@ -135,7 +128,6 @@ def job_problem(
         precision=precision,
         calibration=loaded.calibration,
         settings=settings,
-        said=said,
     )
 
 

@@ -13,11 +13,12 @@ from gpuscale.io.software import capabilities_of
 from gpuscale.io.step_intervals import interval_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from gpuscale.core.layout import Layout
     from gpuscale.core.settings import JobSettings
     from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -86,24 +87,15 @@ def _way(software: SoftwareSpec, has_experts: bool, name: str) -> Way:
     return Way(median, own["faster"], own["slower"])
 
 
-RECIPES = ("vpp", "cuda_graphs", "dispatcher", "overlap_ep", "moe_kernels", "fp8_param_gather")
-"""What only those say of a job who look for the fastest, unless it says that there is none."""
+def evidence(gpu: GpuSpec, has_experts: bool) -> tuple[str, ...]:
+    """Name what of a job bears on whether somebody tuned it.
 
-
-def evidence(
-    software: SoftwareSpec, pins: Mapping[str, object], settings: JobSettings, precision: str
-) -> tuple[str, ...]:
-    """Name what speaks for a tuned job: its whole layout is said, or a setting of fast recipes.
-
-    Of modules called one by one, whose weights are sharded over data, the micro-batch is the
-    layout; of other stacks the ranks of tensors and stages.
+    Nothing that one way of asking says and another leaves out: a plan, its launch file and its
+    pins are one job.
     """
-    layout = ("micro_batch",) if software.stack == "eager" else ("tp", "pp")
-    values = {**pins, **settings.said}
-    fast = any(str(values.get(k, "none")) not in ("1", "none", "alltoall") for k in RECIPES)
     marks = {
-        "layout": all(k in values for k in layout),
-        "recipe": fast or precision not in ("bf16", "fp16"),
+        "experts": has_experts,
+        "fp8_gpu": gpu.fp8_flop_per_s is not None and gpu.memory_kind.startswith("HBM"),
     }
     return tuple(name for name, holds in marks.items() if holds)
 
@@ -127,10 +119,11 @@ def settled(
     `degrees`, the layout as far as it is known, is left out.
     """
     name = settings.maturity or software.maturity
-    if settings.maturity is None and _tuned_share((), n_gpus) > 0.5:
-        name = "tuned"
     if not model.has_experts:
         return settings
+    said = evidence(cluster.gpu, model.has_experts)
+    if settings.maturity is None and _tuned_share(said, n_gpus) > 0.5:
+        name = "tuned"
     if settings.balance is None:
         settings = replace(settings, balance=_row("moe", name)["balance"])
     recipe = next(

@@ -1258,7 +1258,6 @@ def classes(kind="dense", tp=8, domain=8, measured=True, **changed):
         ({"tp": 16, "domain": 64}, ()),
         ({"tp": 128, "domain": 72}, ("wide-tp",)),
         ({"measured": False}, ("linear-attention",)),
-        ({"n_assumed": 1}, ("assumed",)),
     ],
 )
 def test_classes_of_a_step(changed, first):
@@ -1271,7 +1270,7 @@ def test_classes_of_a_step(changed, first):
         (("family/x", "dense"), {"dense": 0.1}, False, 0.1),
         (("family/x", "moe"), {"moe": 0.2, "family/x": 0.1}, False, 0.2),
         (("family/x", "moe"), {"moe": 0.2, "family/x": 0.3}, False, 0.3),
-        (("assumed", "moe"), {"moe": 0.1, "assumed": 0.3}, False, 0.3),
+        (("wide-tp", "moe"), {"moe": 0.1, "wide-tp": 0.3}, False, 0.3),
         (("hardware/toy", "dense"), {"dense": 0.1, "hardware/toy": 0.4}, False, 0.4),
         (("hardware/toy", "dense"), {"dense": 0.1, "hardware/unknown": 0.5}, False, 0.5),
         (("hardware/toy", "dense"), {"dense": 0.1, "hardware/unknown": 0.05}, False, 0.1),

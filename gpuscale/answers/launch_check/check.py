@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.change import Launch, change_of_files, differences
@@ -322,15 +322,7 @@ def _case(
         )
     )
     batch = Batch(float(layout.global_batch_size * layout.seq_len), layout.global_batch_size, "")
-    case = make_case(
-        loaded,
-        request,
-        layout.n_gpus,
-        layout.seq_len,
-        batch,
-        found=asdict(layout) | {"micro_batch": layout.micro_batch_size},
-    )
-    return case, request
+    return make_case(loaded, request, layout.n_gpus, layout.seq_len, batch), request
 
 
 def _judged(

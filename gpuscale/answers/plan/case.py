@@ -23,7 +23,6 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import job_problem
-from gpuscale.io.maturity import evidence
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
 
@@ -132,12 +131,8 @@ def make_case(
     seq_len: int,
     batch: Batch,
     like: Case | None = None,
-    *,
-    found: Mapping[str, object] | None = None,
 ) -> Case:
     """Put one case together; one that is `like` it, but for size and batch, shares its blocks.
-
-    `found`: dimensions of the layout that a launch file says, as pins do.
 
     Raises GpuscaleError if the cluster, the model or a pin does not allow it.
     """
@@ -148,14 +143,8 @@ def make_case(
     facts = facts_of(loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(software))
     facts = replace(facts, stage_layers=request.asked.pipeline_layout)
     _check_layers(request.pins, facts)
-    held = request.pin_texts if found is None else found
     problem = job_problem(
-        loaded,
-        facts,
-        request.settings,
-        names[0],
-        request.pinned_degrees(batch.sequences),
-        evidence(software, held, request.settings, names[0]),
+        loaded, facts, request.settings, names[0], request.pinned_degrees(batch.sequences)
     )
     facts = problem.facts
     problem = replace(problem, fit_factor=fit_factor(request.asked.fit or "safe", software.name))

@@ -19,7 +19,7 @@ from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import job_problem
-from gpuscale.io.maturity import Degrees, evidence
+from gpuscale.io.maturity import Degrees
 from gpuscale.io.software import load_software
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
@@ -62,10 +62,8 @@ def timeline_document(asked: Asked) -> Document:
     tokens = usual_seq_len(asked.seq_len, loaded.model)
     layout = layout_of(asked, tokens, loaded.model, loaded.specs["software"], 2)
     facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
-    settings, software = asked.job_settings, loaded.specs["software"]
-    pins = {"tp": layout.tp, "pp": layout.pp, "vpp": layout.vpp, "micro_batch": "said"}
-    said = evidence(software, pins, settings, layout.precision)
-    problem = job_problem(loaded, facts, settings, layout.precision, Degrees.of(layout), said)
+    degrees = Degrees.of(layout)
+    problem = job_problem(loaded, facts, asked.job_settings, layout.precision, degrees)
     try:
         line = timeline(
             problem.model,

@@ -20,7 +20,7 @@ RACK_DOMAIN = 64
 
 
 def interval_classes(
-    model: ModelSpec, hw: Hardware, family: str, layout: Layout, n_assumed: int = 0
+    model: ModelSpec, hw: Hardware, family: str, layout: Layout
 ) -> tuple[str, ...]:
     """Classes that a step belongs to; the widest known one counts.
 
@@ -38,8 +38,6 @@ def interval_classes(
         Name of the software preset.
     layout : Layout
         Tensor parallelism beyond the scale-up domain is a class of its own.
-    n_assumed : int
-        Settings that the caller had to assume.
     """
     kind = "moe" if any(f.kind == "moe" for f in model.ffns.values()) else "dense"
     classes = [f"family/{family}", kind]
@@ -49,8 +47,6 @@ def interval_classes(
         classes.insert(0, "wide-tp")
     if not all(m.measured for m in model.mixers.values()):
         classes.insert(0, "linear-attention")
-    if n_assumed:
-        classes.insert(0, "assumed")
     return (f"hardware/{hw.architecture}", *classes)
 
 
