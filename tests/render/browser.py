@@ -67,21 +67,73 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 """The browser reads descriptor 3 and writes 4."""
 
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-pipe",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+
+
+class BrowserEnded(Exception):
+    """The browser went away, as on a machine short of memory: no verdict on the page."""
+
+
+AGAIN = pytest.mark.flaky(reruns=2, only_rerun="BrowserEnded")
+"""Repeats a test whose browser went away, with a new one; any other failure stays one."""
+
 
 class Page:
     """One tab: load a file, evaluate, and what the console said."""
 
-    def __init__(self, send_fd, receive_fd):
-        self.send_fd, self.receive_fd = send_fd, receive_fd
+    def __init__(self):
+        self.messages, self.ended = [], True
+
+    def start(self):
+        """Start the browser and give it one tab."""
+        to_read, self.send_fd = os.pipe()
+        self.receive_fd, to_write = os.pipe()
         self.number, self.buffer, self.session = 0, b"", None
-        self.messages, self.events = [], []
+        self.events = []
+        self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        command = [sys.executable, "-c", AS_3_AND_4, str(to_read), str(to_write), chromium()]
+        self.process = subprocess.Popen(
+            [*command, *OPTIONS, f"--user-data-dir={self.profile.name}"],
+            pass_fds=(to_read, to_write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_read)
+        os.close(to_write)
+        self.ended = False
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self.session = attached["sessionId"]
+        for domain in ("Runtime", "Log", "Page", "Network", "Inspector"):
+            self.call(f"{domain}.enable")
+
+    def end(self):
+        """End the browser and forget its profile."""
+        self.process.kill()
+        self.process.wait(10)
+        os.close(self.send_fd)
+        os.close(self.receive_fd)
+        self.profile.cleanup()
+        self.ended = True
 
     def call(self, method, **params):
+        if self.ended:
+            self.start()
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
         if self.session:
             message["sessionId"] = self.session
-        os.write(self.send_fd, json.dumps(message).encode() + b"\0")
+        try:
+            os.write(self.send_fd, json.dumps(message).encode() + b"\0")
+        except BrokenPipeError:
+            self.lost()
         end = time.monotonic() + 240.0
         while True:
             assert time.monotonic() < end, f"no answer to {method}"
@@ -90,18 +142,26 @@ class Page:
                 assert "error" not in answer, answer
                 return answer["result"]
 
+    def lost(self):
+        """Say that the browser went away; the next page is opened in a new one."""
+        self.end()
+        raise BrowserEnded
+
     def receive(self, timeout_s=120.0):
         end = time.monotonic() + timeout_s
         while b"\0" not in self.buffer:
             ready, _, _ = select.select([self.receive_fd], [], [], max(0, end - time.monotonic()))
             assert ready, "the browser does not answer"
             more = os.read(self.receive_fd, 1 << 20)
-            assert more, "the browser has ended"
+            if not more:
+                self.lost()
             self.buffer += more
         raw, _, self.buffer = self.buffer.partition(b"\0")
         answer = json.loads(raw)
         method = answer.get("method", "")
         self.events.append(method)
+        if method == "Inspector.targetCrashed":
+            self.lost()
         if method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
             self.messages.append(answer["params"])
         return answer
@@ -128,43 +188,11 @@ class Page:
 
 @contextlib.contextmanager
 def page():
-    """Start the browser and give one tab."""
-    to_read, send = os.pipe()
-    receive, to_write = os.pipe()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                AS_3_AND_4,
-                str(to_read),
-                str(to_write),
-                chromium(),
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                f"--user-data-dir={profile}",
-                "--remote-debugging-pipe",
-                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-            ],
-            pass_fds=(to_read, to_write),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(to_read)
-        os.close(to_write)
-        try:
-            tab = Page(send, receive)
-            target = tab.call("Target.createTarget", url="about:blank")["targetId"]
-            tab.session = tab.call("Target.attachToTarget", targetId=target, flatten=True)[
-                "sessionId"
-            ]
-            for domain in ("Runtime", "Log", "Page", "Network"):
-                tab.call(f"{domain}.enable")
-            yield tab
-        finally:
-            process.kill()
-            process.wait(10)
-            os.close(send)
-            os.close(receive)
+    """One tab of a browser, which is started where it is not there."""
+    tab = Page()
+    try:
+        tab.start()
+        yield tab
+    finally:
+        if not tab.ended:
+            tab.end()
