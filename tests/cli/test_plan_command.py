@@ -458,6 +458,25 @@ def test_budget_bounds_the_cost(capsys):
     assert answer["result"]["chosen"]["usd"] <= 2e5
 
 
+@pytest.mark.parametrize("limits", [{"budget_usd": 2e4}, {"budget_usd": 2e4, "deadline_s": 2e6}])
+def test_the_nearest_to_conditions_misses_the_worst_of_them_by_least(capsys, limits):
+    options = ["--budget", f"{limits['budget_usd']} USD", "--price", "2 USD/h"]
+    if "deadline_s" in limits:
+        options += ["--deadline", f"{limits['deadline_s']} s"]
+    code, answer = result_of(capsys, "llama3-8b", "--tokens", "1T", *options)
+    rows = [r for r in answer["result"]["rows"] if r["fits"]]
+
+    def worst(row):
+        day_s = 86400.0
+        late = row["days"] * day_s / limits["deadline_s"] if "deadline_s" in limits else 0.0
+        return max(row["usd"] / limits["budget_usd"], late)
+
+    nearest = min(rows, key=worst)
+    assert (code, len(rows) > 2) == (1, True)
+    _, out, _ = call(capsys, "llama3-8b", "--tokens", "1T", *options)
+    assert f"{nearest['n_gpus']:,} GPUs of dgx-h100" in out.splitlines()[0]
+
+
 def test_fewest_gpus_that_fit(capsys):
     code, answer = result_of(capsys, "llama3-70b", "--gpus", "64", "--objective", "fewest-gpus")
     r = answer["result"]

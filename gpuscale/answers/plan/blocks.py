@@ -121,7 +121,11 @@ def step_table(step: StepResult) -> Table:
         Column("expected_s", "expected", seconds),
         Column("share_frac", "share", percent),
     ]
-    title = "Where the step goes (communication: what the compute of its column does not hide)"
+    hidden = [STEP_PARTS[name] for name in expected if expected[name] < 0.99 * ideal[name]]
+    more = f"; the slower expected compute hides more of {', '.join(hidden)}" if hidden else ""
+    title = (
+        f"Where the step goes (communication: what the compute of its column does not hide{more})"
+    )
     return Table(columns, rows, title)
 
 

@@ -23,13 +23,13 @@ from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of
 from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import ScanRow
-from gpuscale.core.plan.scan import choose, shortfalls, with_efficiency, with_pareto
+from gpuscale.core.plan.scan import choose, excess, shortfalls, with_efficiency, with_pareto
 from gpuscale.core.plan.seek import Verdict, doubled_sizes, largest, smallest
 from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpuscale.core.search.results import SearchResult
     from gpuscale.io.inputs import Loaded
@@ -154,6 +154,20 @@ def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
             n, shown = seeking.send(_verdict(request, row))
     except StopIteration as end:
         scan.gaps |= end.value
+    if request.size_wanted != "fewest" and not any(row.meets for row in scan.rows):
+        _nearest(scan, loaded, doubled_sizes(node, most), seq_len, batch)
+
+
+def _nearest(scan: Scan, loaded: Loaded, sizes: Iterator[int], seq_len: int, batch: Batch) -> None:
+    """Sizes around the one that misses the conditions by least, where none meets them."""
+    tried = {row.n_gpus for row in scan.rows}
+    least = float("inf")
+    for n in sizes:
+        row = _try(scan, loaded, n, seq_len, batch) if n not in tried else None
+        by = excess(row, scan.request.conditions) if row else float("inf")
+        if scan.interrupted or by > 2.0 * least:
+            return
+        least = min(least, by)
 
 
 def _verdict(request: Request, row: ScanRow | None) -> Verdict:

@@ -13,6 +13,7 @@ from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import degrees, details, left_text, number, percent, seconds, short
 from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import ScanRow
+from gpuscale.core.plan.scan import excess
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.words import gb
@@ -56,12 +57,11 @@ def headline(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> str
     request, model = scan.request, scan.cases[0].loaded.model.name
     conditions = wanted(request)
     if chosen is None:
-        last = max(rows, key=lambda r: (r.fits, r.tokens_per_s))
+        last = min(rows, key=lambda r: (excess(r, request.conditions), -r.tokens_per_s))
         need = f" meets {conditions}" if conditions else " fits"
-        return (
-            f"{model}: nothing tried{need}; the nearest of {len(rows)} is {last.n_gpus:,} GPUs of "
-            f"{last.cluster}: {last.why_not}."
-        )
+        gpus = f"{last.n_gpus:,} GPU{'s' if last.n_gpus > 1 else ''}"
+        nearest = "" if len(rows) == 1 else f"the nearest of {len(rows)}, "
+        return f"{model}: nothing tried{need}; {nearest}{gpus} of {last.cluster}: {last.why_not}."
     what = {
         "tokens-per-dollar": "the most tokens per dollar",
         "memory-headroom": "the most memory left",

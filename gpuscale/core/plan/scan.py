@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -45,6 +46,25 @@ def shortfalls(row: ScanRow, c: Conditions) -> list[str]:
     if c.max_step_s is not None and row.step_s > c.max_step_s:
         found.append(f"step {row.step_s:.3g} s > {c.max_step_s:.4g} s")
     return found
+
+
+def excess(row: ScanRow, c: Conditions) -> float:
+    """How many times over the condition that it misses by most; infinite where it does not fit.
+
+    A condition whose figure is not known is not counted.
+    """
+    if not row.fits:
+        return math.inf
+    ratios = [1.0]
+    if c.deadline_s is not None and row.days is not None:
+        ratios.append(row.days * SECONDS_PER_DAY / c.deadline_s)
+    if c.budget_usd is not None and row.usd is not None:
+        ratios.append(row.usd / c.budget_usd)
+    if c.mfu_at_least is not None:
+        ratios.append(c.mfu_at_least / row.mfu)
+    if c.max_step_s is not None:
+        ratios.append(row.step_s / c.max_step_s)
+    return max(ratios)
 
 
 def least_gpus(
