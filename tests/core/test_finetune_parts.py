@@ -11,7 +11,9 @@ from gpuscale.core.finetune.bench import (
     Space,
     Trial,
     candidates,
+    closest,
     counts_of_gpus,
+    enough,
     fastest,
     fewest_gpus,
     host_bytes_per_node,
@@ -229,6 +231,30 @@ def test_what_saves_little_is_no_remedy():
         start,
     )
     assert [r.name for r in found] == [name for name, saved in ALL[:-1] if saved >= 5.0]
+
+
+def test_what_may_not_fit_needs_a_tenth_of_the_card():
+    """Of 158 bytes on 158 the expected memory fits: 15.8 must go, a row less alone frees 20."""
+    start = tried(job(recompute="none", micro_batch_size=2, global_batch_size=2), 158.0)
+    bench = SimpleNamespace(
+        moves=lambda _: True,
+        trial=lambda j: tried(j, 158.0),
+        usable_bytes=158.0,
+        legal=lambda _: True,
+    )
+    assert enough(bench, start).name == "micro-batch"
+    start.fits = False
+    assert enough(bench, start).name == "loss"
+
+
+def test_the_closest_of_jobs_that_fit_nowhere_takes_the_least_memory():
+    bench = SimpleNamespace(
+        memory=lambda j: tried(j).memory, trial=tried, legal=lambda at: at.zero_stage < 3
+    )
+    start = job(recompute="none", micro_batch_size=2, global_batch_size=4, dp=2)
+    found = closest(bench, start, Space((1, 3))).job.layout
+    assert (found.micro_batch_size, found.recompute, found.zero_stage) == (1, "full", 1)
+    assert closest(bench, start, Space((3,))).job == start
 
 
 # --- what a GPU holds ----------------------------------------------------------------------------

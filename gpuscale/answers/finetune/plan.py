@@ -38,7 +38,7 @@ from gpuscale.answers.finetune.words import (
 from gpuscale.answers.memory import Memory
 from gpuscale.answers.money import bill_of, rate_of
 from gpuscale.answers.saved import launched
-from gpuscale.core.finetune.bench import Space, fastest, host_bytes_per_node, remedies
+from gpuscale.core.finetune.bench import Space, closest, fastest, host_bytes_per_node, remedies
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import made_of
 from gpuscale.core.words import gb
@@ -48,6 +48,8 @@ from gpuscale.io.run import rent_of
 from gpuscale.render.document import Bars, Document, Facts, Text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpuscale.answers.finetune.case import Case
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
@@ -71,7 +73,8 @@ def tuning_plan(asked: Plan) -> Document:
     found = [(case, best) for case in cases if (best := best_on(asked, case))]
     ways = [(_option(asked, *way, tokens), *way) for way in found]
     if not ways:
-        trial = cases[-1].bench.trial(cases[-1].job)
+        job, bench = cases[-1].job, cases[-1].bench
+        trial = closest(bench, job, _space(asked, job)(_stages(asked, job)[-1]))
         ways = [(_option(asked, cases[-1], trial, tokens), cases[-1], trial)]
     chosen, case, trial = min(ways, key=lambda way: _rank(asked, way[0]))
     options = tuple(option for option, *_ in ways) if found else ()
@@ -332,14 +335,22 @@ WORTH_SAYING = 1.03
 """Speed over the chosen way's from which one that fits less surely is named beside it."""
 
 
-def best_on(asked: Plan, case: Case) -> Trial | None:
-    """Best way on the GPUs, offloading where it must or where the room that it makes pays."""
-    job, told = case.job, asked.recompute is not None or asked.recompute_layers is not None
-    ways = partial(
+def _space(asked: Plan, job: Job) -> Callable[..., Space]:
+    """Return what makes the space of a question: ZeRO stages, then `offload`."""
+    return partial(
         Space,
         micro_batches=None if asked.micro_batch is None else (job.layout.micro_batch_size,),
-        recomputes=(job.layout.recompute,) if told else ("none", "full"),
+        recomputes=(job.layout.recompute,) if _recompute_told(asked) else ("none", "full"),
     )
+
+
+def _recompute_told(asked: Plan) -> bool:
+    return asked.recompute is not None or asked.recompute_layers is not None
+
+
+def best_on(asked: Plan, case: Case) -> Trial | None:
+    """Best way on the GPUs, offloading where it must or where the room that it makes pays."""
+    job, ways = case.job, _space(asked, case.job)
     benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
     tried = (
         fastest(bench, job, ways(stages, offload=job.offload))
@@ -374,9 +385,9 @@ def bolder(asked: Plan, case: Case, chosen: Trial) -> Trial | None:
 
 def _cramped(asked: Plan, trial: Trial) -> bool:
     """Whether more room might pay: for a larger micro-batch, or less recompute."""
-    layout, told = trial.job.layout, asked.recompute is not None or asked.recompute_layers
+    layout = trial.job.layout
     larger = asked.micro_batch is None and layout.n_micro_batches > 1
-    return larger or (not told and layout.recompute != "none")
+    return larger or (not _recompute_told(asked) and layout.recompute != "none")
 
 
 def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:

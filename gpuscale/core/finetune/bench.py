@@ -235,8 +235,17 @@ def fastest(bench: Bench, job: Job, space: Space) -> Trial | None:
     return max(map(bench.trial, held), key=lambda t: t.step.tokens_per_s, default=None)
 
 
+def closest(bench: Bench, job: Job, space: Space) -> Trial:
+    """Return the job of a space that takes the least memory; the job itself where none is legal."""
+    legal = (j for j in candidates(job, space) if bench.legal(j.layout))
+    return bench.trial(min(legal, key=lambda j: bench.memory(j).total_bytes, default=job))
+
+
 SAVES_LITTLE = 0.02
 """Share of the card below which a change is not worth a line."""
+
+SAVES_MUCH = 0.1
+"""Share of the card that a change must free where it is not known whether the job fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,10 +328,14 @@ def _tried(bench: Bench, at: Trial, name: str) -> tuple[Remedy, Trial] | None:
 
 
 def enough(bench: Bench, trial: Trial) -> Remedy | None:
-    """Return the first change that makes a job fit alone; None where none does."""
+    """Return the first change that makes a job fit alone; None where none does.
+
+    A job that is likely not to fit though its expected memory does needs more room than that.
+    """
+    least = SAVES_MUCH * bench.usable_bytes if trial.fits else 0.0
     for name in CHANGES:
         found = _tried(bench, trial, name) if name != "length" else None
-        if found and found[0].fits:
+        if found and found[0].fits and found[0].saved_bytes > least:
             words = found[0].words
             return replace(found[0], words=words.partition(": ")[2] or words)
     return None
