@@ -35,6 +35,16 @@ def test_what_does_not_fit_gets_an_ordered_list(capsys):
     assert totals == sorted(totals, reverse=True)
 
 
+def test_a_job_that_fits_as_taken_is_mended_by_saying_so(capsys):
+    """A script around PEFT may recompute or not: 32 or 64 GB of 51."""
+    ask = ("memory", "llama2-13b", "--gpu", "a6000", "--method", "lora", "--software", "hf-peft")
+    code, r = result(capsys, *ask, "--seq-len", "4096", "--rank", "64", "--targets", "q,v")
+    assert code == 1 and r["enough"]["words"] == "--recompute full"
+    assert r["enough"]["total_bytes"] == r["peak_bytes"]
+    code, r = result(capsys, *ask, "--seq-len", "4096", "--recompute", "full")
+    assert code == 0 and r["enough"] is None
+
+
 def test_longest_sequence_fits_and_the_next_does_not(capsys):
     ask = ("memory", "qwen2.5-7b", "--gpu", "l4", "--method", "qlora")
     code, r = result(capsys, *ask, "--max", "seq-len")

@@ -10,7 +10,7 @@ from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import RL, task_of
 from gpuscale.answers.finetune.case import job_of, make_case, site_of
-from gpuscale.answers.finetune.verdict import verdict_of
+from gpuscale.answers.finetune.verdict import said_enough, verdict_of
 from gpuscale.answers.finetune.wanted import settled
 from gpuscale.answers.finetune.words import (
     PARTS,
@@ -147,6 +147,9 @@ def _result(asked: Memory, case: Case, others: list[Case], trial: Trial) -> Tuni
     host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
     bench, job, model = case.bench, case.job, case.loaded.model
     memory, ideal = trial.memory, finetune_memory(case.loaded.model, bench.facts, job, IDEAL)
+    mends = None
+    if not verdict.fits:
+        mends = (trial.fits and said_enough(case, trial)) or enough(bench, trial)
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
     return made_of(
         TuningMemory,
@@ -155,7 +158,7 @@ def _result(asked: Memory, case: Case, others: list[Case], trial: Trial) -> Tuni
         trial.step,
         job.layout,
         fits=verdict.fits and not short_of_host(host_bytes, asked.host_memory),
-        enough=enough(bench, trial) if not verdict.fits else None,
+        enough=mends,
         layout=job.layout,
         peak_bytes=memory.total_bytes,
         capacity_bytes=bench.usable_bytes,

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.finetune.bench import Remedy
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.normal import Z80
 from gpuscale.core.verdict import LENGTHS, Open, Verdict, between, ways
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gpuscale.answers.finetune.case import Case
+    from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.method import Job
 
 PRIORS: dict[str, dict[str, float]] = {
@@ -144,6 +146,16 @@ def verdict_of(
     p = how.chance(cases, usable, width, settled=settled)
     low, high = between(cases, max(SLIGHT, math.log(family)) / Z80)
     return Verdict(p, low, high, _decides(job, moves, own, usable))
+
+
+def said_enough(case: Case, trial: Trial) -> Remedy | None:
+    """Return the one open setting that makes a job fit once it is said to be as it was taken."""
+    for s in open_settings(case):
+        told = replace(case, unsaid=case.unsaid - {s.field})
+        if s.field != "seq_len" and verdict_of(told, case.job).fits:
+            at, step_s = trial.memory.total_bytes, trial.step.step_s
+            return Remedy(s.field, f"{s.option} {s.ways[0][1]}", 0.0, at, step_s, 0.0, fits=True)
+    return None
 
 
 SLIGHT = 0.02
