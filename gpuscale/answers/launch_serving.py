@@ -24,6 +24,10 @@ OPTIONS = {
     "ttft": "--ttft",
     "tpot": "--tpot",
     "n_gpus": "--gpus",
+    "tp": "--tp",
+    "pp": "--pp",
+    "dp_attention": "--dp-attention",
+    "ep": "--ep",
 }
 """Input of a saved answer -> the option that says it."""
 STARTS = {
@@ -54,7 +58,8 @@ def servers_of(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ServingL
             + ("" if len(lines) > 1 else f" {engine} is not one of {', '.join(VERSIONS)}"),
             "the lines that start the servers are in the answer",
         )
-    asked = {**inputs, "n_gpus": result["n_gpus"], "engine": engine, "weights": result["weights"]}
+    own = {key: result.get(key) for key in ("n_gpus", "weights", "tp", "pp", "dp_attention", "ep")}
+    asked = {**inputs, **own, "engine": engine}
     words = ["gpuscale", "serve", str(inputs["model"])]
     for key, option in OPTIONS.items():
         if asked.get(key) is not None:
@@ -86,11 +91,14 @@ def servers_of(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ServingL
 def _files(line: list[str], result: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Options that TensorRT-LLM takes from a file alone [1]_.
 
-    .. [1] TensorRT-LLM, LLM API arguments: enable_attention_dp, kv_cache_config.dtype.
+    .. [1] TensorRT-LLM, LLM API arguments: enable_attention_dp, attention_dp_config,
+       kv_cache_config.dtype.
     """
     if "options.yaml" not in line:
         return ()
     rows = ["enable_attention_dp: true"] if (result.get("dp_attention") or 1) > 1 else []
+    if passes := int(result.get("gather_passes") or 0):
+        rows += ["attention_dp_config:", "  enable_balance: true", f"  timeout_iters: {passes}"]
     if result.get("kv") not in (None, "bf16"):
         rows += ["kv_cache_config:", f"  dtype: {result['kv']}"]
     return (("options.yaml", "\n".join(rows or ["{}"])),)

@@ -594,9 +594,9 @@ def test_tokens_of_a_cache_by_hand():
     )
     drafted = Service(model, replace(eight, drafts=Drafts(2, (0.5,))), site, demand)
     assert drafted.scheduler.tokens_per_pass == 1.75
-    tuned = Service(model, eight, site, demand, Tuning(512, 16, 3, 0.5)).scheduler
+    tuned = Service(model, eight, site, demand, Tuning(512, 16)).scheduler
     assert (tuned.token_budget, tuned.max_sequences) == (512, 16)
-    assert (tuned.wait_passes, tuned.wait_frac) == (3, 0.5)
+    assert tuned.wait_passes == 0
     assert plain.fits and plain.context_lacks_bytes == 0.0
     long = Service(model, eight, site, replace(demand, most_context=1e9))
     assert not long.fits
@@ -611,6 +611,15 @@ def test_tokens_of_a_cache_by_hand():
     own = adapter_bytes(model, eight, Adapters(16, 10))
     assert less.cache_bytes == pytest.approx(room - own)
     assert less.weights_bytes - plain.room.weights_bytes == pytest.approx(own)
+
+
+def test_prompts_wait_for_all_attention_ranks():
+    """TensorRT-LLM's attention_dp_config: of 4 ranks each reads 8,192 tokens a pass."""
+    soft = replace(at().software, gather_passes=60, chunk_tokens=8192.0)
+    site, demand = replace(at(), software=soft), Demand(Lengths("fixed", 1024), Lengths("fixed", 9))
+    found = Service(spec("deepseek-v3"), Replica(dp_attention=4, ep=4), site, demand).scheduler
+    assert (found.wait_passes, found.wait_frac, found.token_budget) == (60, 1 / 8, 32_768)
+    assert Service(spec("deepseek-v3"), Replica(tp=4), site, demand).scheduler.wait_passes == 0
 
 
 def test_demand_by_hand():

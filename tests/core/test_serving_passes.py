@@ -121,10 +121,10 @@ def test_ranks_of_attention_share_a_pass(parts):
 
 def test_prompts_are_gathered_for_all_ranks_where_enough_decode(parts):
     three = Replica(dp_attention=3)
-    for n, gathers, local in ((3.0, True, 100.0), (2.0, True, 300.0), (3.0, False, 300.0)):
+    for n, gathers, local in ((3.0, 60, 100.0), (2.0, 60, 300.0), (3.0, 0, 300.0)):
         parts.clear()
         batch = Batch(prompt_tokens=300.0, prompts=1.0, sequences=n, prompt_ranks=1.0)
-        pass_time(MIXTRAL, three, at(gathers_prompts=gathers), batch)
+        pass_time(MIXTRAL, three, at(gather_passes=gathers), batch)
         assert parts["prefill_core_s"][0][1].prompt_tokens == local
 
 

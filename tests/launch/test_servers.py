@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuscale.cli.app import run
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read.detect import read_launch
 from gpuscale.launch.servers import WRAPPERS, ServingLaunch, serving_script
@@ -37,3 +38,16 @@ def test_a_replica_over_machines_says_rank_and_head():
     assert "--nnodes 2 --node-rank $LWS_WORKER_INDEX" in serving_script(job, "kubernetes")[1]
     with pytest.raises(GpuscaleError, match="one machine"):
         serving_script(job, "dstack")
+
+
+def test_options_of_a_file_say_how_long_prompts_wait(tmp_path, capsys):
+    """TensorRT-LLM, LLM API: `attention_dp_config` with `enable_balance` and `timeout_iters`."""
+    asked = "serve deepseek-r1 --gpu b200 --gpus 8 --dp-attention 8 --ep 8 --engine trtllm"
+    for limit, waits in (((), True), (("--ttft", "2s", "--rate", "1/s"), False)):
+        way = limit or ("--concurrency", "64")
+        assert run([*asked.split(), *way, "--json"]) == 0
+        (tmp_path / "a.json").write_text(capsys.readouterr().out, "utf-8")
+        assert run(["launch", str(tmp_path / "a.json")]) == 0
+        text = capsys.readouterr().out
+        assert ("timeout_iters: 60" in text) == waits
+        assert "--tp 1 --pp 1 --dp-attention 8 --ep 8" in text  # asks for what is started

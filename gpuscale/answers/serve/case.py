@@ -127,7 +127,7 @@ LEAST_BATCHED = 2048.0
 
 
 def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSite:
-    """Engine with the memory share, the chunk and the launches that were asked for."""
+    """Engine with the memory share, the chunk and the launches asked for, as limits allow."""
     soft = site.software
     if soft.whole_prompts:
         promised = asked.context or model.max_position or 0
@@ -138,6 +138,8 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
         soft = replace(soft, memory=replace(soft.memory, utilisation_frac=asked.memory_frac))
     if asked.chunk:
         soft = replace(soft, memory=replace(soft.memory, chunk_tokens=float(asked.chunk)))
+    if asked.ttft:  # nobody lets prompts wait for each other where each has a limit
+        soft = replace(soft, gather_passes=0)
     if asked.eager:
         launches_s = soft.eager_layer_s * model.n_layers
         soft = replace(soft, launch_s=launches_s)

@@ -194,6 +194,7 @@ def _answer(
         as_it_comes=age_text(case, case.engine_of(row.engine)),
         **{f.name: getattr(row, f.name) for f in fields(Served)},
         **degrees,
+        gather_passes=service.scheduler.wait_passes,
         kv=service.replica.kv_format,
         rate_per_s=wanted.rate_per_s,
         binding=best.binding,

@@ -63,6 +63,7 @@ class ServeAnswer(Served):
     pp: int | None
     dp_attention: int | None
     ep: int | None
+    gather_passes: int  # that a prompt waits at most until each attention rank has one
     engine_settings: str  # version of the engine, and what it does by itself
     as_it_comes: str  # how new the architecture is to that version; empty where it is settled
     rate_per_s: float | None  # asked for

@@ -143,4 +143,9 @@ def taken(asked: Serve, r: ServeAnswer) -> list[str]:
     field = fields_of(type(asked))["output_len"][0]
     if asked.output_len == field.read(field.default, field.label):
         found.append("answers of 256 tokens (--output-len)")
+    if r.gather_passes:
+        found.append(
+            f"prompts wait up to {r.gather_passes} passes until each attention rank has one "
+            "(attention_dp_config; with --ttft they do not)"
+        )
     return found

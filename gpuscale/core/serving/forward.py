@@ -63,7 +63,7 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
     """
     linear = attention = experts = communication = small = exchanged = 0.0
     k, soft = site.kernels, site.software
-    if soft.gathers_prompts and batch.sequences >= replica.dp_attention > 1:
+    if soft.gather_passes and batch.sequences >= replica.dp_attention > 1:
         batch = replace(batch, prompt_ranks=float(replica.dp_attention))
     rank, local = replace(replica, dp_attention=1), batch.on_rank(replica.dp_attention)
     for group in model.layer_groups:

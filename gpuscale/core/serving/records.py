@@ -145,7 +145,7 @@ class ServingSoftware:
     chunks_beyond: FromOne = 32768.0  # unless that is longer: then chunks, and mixed
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
     reserve_output: bool = False  # a request waits until its longest answer has room
-    gathers_prompts: bool = False  # under load prompts wait until each attention rank has one
+    gather_passes: int = 0  # that a prompt waits at most until each attention rank has one
     chunk_tokens: FromOne = 8192.0  # prompt tokens of one pass
     max_sequences: FromOne = 2048.0  # decoding sequences of one attention group
     memory: EngineMemory = EngineMemory()

@@ -107,8 +107,6 @@ class Tuning:
 
     chunk_tokens: float | None = None
     max_sequences: float | None = None
-    wait_passes: int = 0  # see `Scheduler`
-    wait_frac: float = 1.0
     extras: Extras | None = None  # adapters, weights on the host
 
 
@@ -225,6 +223,7 @@ class Service(UnderLoad):
         each = (cache_bytes_per_sequence(self.model, self.replica, high) - one) / (high - low)
         fixed = max(0.0, one - each * low)
         most = self.tuning.max_sequences or soft.max_sequences * self.replica.pp
+        chunk = self.tuning.chunk_tokens or soft.chunk_tokens
         tokens, beside = math.inf, 0.0
         free = max(0.0, self.room.cache_bytes)
         if each > 0.0:
@@ -234,7 +233,7 @@ class Service(UnderLoad):
             most = min(most, free / fixed)
         drafts, one_machine = self.replica.drafts, self.site.domain
         return Scheduler(
-            token_budget=int((self.tuning.chunk_tokens or soft.chunk_tokens) * ranks),
+            token_budget=int(chunk * ranks),
             max_sequences=max(1, int(most * ranks)),
             cache_tokens=tokens,
             sequence_tokens=beside,
@@ -248,8 +247,8 @@ class Service(UnderLoad):
             # reader takes 81 (lmsys.org, 2025-05-05)
             intake_s=0.0 if self.prefilled else soft.intake_s / max(1.0, self.n_gpus / one_machine),
             prefilled=self.prefilled,
-            wait_passes=self.tuning.wait_passes,
-            wait_frac=self.tuning.wait_frac,
+            wait_passes=soft.gather_passes if ranks > 1 else 0,
+            wait_frac=min(1.0, demand.inputs.mean / chunk),
             cold_factor=self.site.kernels.cold_factor if demand.cold else 1.0,
         )
 
