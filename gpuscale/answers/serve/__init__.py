@@ -149,7 +149,9 @@ class Serve(options.Machine, Priced, Swept):
     only: Asked[str | None] = text(
         "One pool of a disaggregated service alone.", known=("prefill", "decode")
     )
-    chunk: Asked[int | None] = whole("Prompt tokens of a pass.", dim="positions", most=1e6)
+    chunk: Asked[int | None] = whole(
+        "Prompt tokens of a pass, from 32.", dim="positions", least=32, most=1e6
+    )
     max_seqs: Asked[int | None] = whole("Sequences that run at a time.", most=1e6)
     context: Asked[int | None] = whole(
         "Longest context to be served; 128k is 131,072.", dim="positions", most=1e9

@@ -130,10 +130,8 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
     """Engine with the memory share, the chunk and the launches asked for, as limits allow."""
     soft = site.software
     if soft.whole_prompts:
-        promised = asked.context or model.max_position or 0
-        soft = _whole_prompts(
-            soft, max(float(promised), asked.prompts.most + asked.output_len.most)
-        )
+        promised = float(asked.context or model.max_position or 0)
+        soft = _whole_prompts(soft, max(promised, asked.prompts.most + asked.output_len.most))
     if asked.memory_frac:
         soft = replace(soft, memory=replace(soft.memory, utilisation_frac=asked.memory_frac))
     if asked.chunk:
@@ -141,8 +139,7 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
     if asked.ttft:  # nobody lets prompts wait for each other where each has a limit
         soft = replace(soft, gather_passes=0)
     if asked.eager:
-        launches_s = soft.eager_layer_s * model.n_layers
-        soft = replace(soft, launch_s=launches_s)
+        soft = replace(soft, launch_s=soft.eager_layer_s * model.n_layers)
     return replace(site, software=soft) if soft is not site.software else site
 
 
