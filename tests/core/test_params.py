@@ -137,6 +137,28 @@ def _gemma3(**text):
 
 
 RELEASED = [  # config with the keys of the released file, total; source: size on its model page
+    (
+        {
+            "model_type": "granitemoehybrid",
+            "hidden_size": 2048,
+            "num_hidden_layers": 40,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "num_local_experts": 0,
+            "shared_intermediate_size": 8192,
+            "intermediate_size": 8192,
+            "mamba_n_heads": 64,
+            "mamba_d_head": 64,
+            "mamba_d_state": 128,
+            "mamba_d_conv": 4,
+            "mamba_n_groups": 1,
+            "vocab_size": 100352,
+            "tie_word_embeddings": True,
+            "position_embedding_type": "nope",
+            "layer_types": [("mamba", "attention")[i % 10 == 5] for i in range(40)],
+        },
+        3_191_396_096,  # ibm-granite/granite-4.0-h-micro
+    ),  # fmt: skip
     (_gemma3(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34), 4_300_079_472),
     (
         _gemma3(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gpuscale.core.model.mixers import AnyMixer, Attention, Mamba2
+from gpuscale.core.model.mixers import AnyMixer, Attention
 from gpuscale.io.hf.keys import Keys
 from gpuscale.io.hf.orders import (
     EXPERTS,
@@ -188,7 +188,6 @@ def _nemotron_h(k: Keys, row: Row) -> Parts:
     bias = k.flag("mlp_bias")
     own: dict[str, Build] = {
         "full": _nemotron_attention,
-        "mamba": _mamba,
         "dense": lambda k, row: DenseFfn(
             ffn_hidden_size=k.integer("intermediate_size"), gated=False, bias=bias
         ),
@@ -205,18 +204,6 @@ def _nemotron_h(k: Keys, row: Row) -> Parts:
 def _nemotron_attention(k: Keys, row: Row) -> Attention:
     width = k.optional("head_dim") if k.table.get("head_dim") else k.optional("attention_head_dim")
     return attention(k, row, head_dim=width or k.integer("head_dim"))
-
-
-def _mamba(k: Keys, row: Row) -> Mamba2:
-    return Mamba2(
-        n_heads=k.integer("mamba_num_heads"),
-        head_dim=k.integer("mamba_head_dim"),
-        state_size=k.integer("ssm_state_size"),
-        n_groups=k.integer("mamba_n_groups" if k.given("mamba_n_groups") else "n_groups"),
-        conv_kernel=k.integer("mamba_d_conv" if k.given("mamba_d_conv") else "conv_kernel"),
-        conv_bias=k.flag("use_conv_bias", True),
-        proj_bias=k.flag("use_bias"),
-    )
 
 
 def _nemotron_experts(k: Keys, row: Row, bias: bool) -> MoeFfn:

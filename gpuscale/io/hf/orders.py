@@ -152,6 +152,7 @@ LAYERS: dict[str, Order] = {
     "block_sparse": _block_sparse,
     "delta": _delta,
     "conv": _conv,
+    "mamba": lambda k, n, row: _either(k, n, "mamba", "mamba", lambda i: False),
     "lightning": _lightning,
     "latent": lambda k, n, row: ["mla"] * n,
     "indexed": _indexed,

@@ -15,6 +15,7 @@ from gpuscale.core.model.mixers import (
     CompressedAttention,
     GatedDelta,
     LightningAttention,
+    Mamba2,
     Mla,
     NoMixer,
     ShortConv,
@@ -203,6 +204,15 @@ MIXERS: dict[str, Callable[[Keys, Row], AnyMixer]] = {
         width=k.optional("conv_dim") or k.integer("hidden_size"),
         conv_kernel=k.integer("conv_L_cache", 3),
         bias=k.flag("conv_bias"),
+    ),
+    "mamba": lambda k, row: Mamba2(
+        n_heads=k.integer("mamba_num_heads"),
+        head_dim=k.integer("mamba_head_dim"),
+        state_size=k.integer("ssm_state_size"),
+        n_groups=k.integer("n_groups"),
+        conv_kernel=k.integer("conv_kernel"),
+        conv_bias=k.flag("use_conv_bias", True),
+        proj_bias=k.flag("use_bias"),
     ),
 }
 """Kind of mixer, as an order of layers names it -> how it is read."""
