@@ -29,6 +29,7 @@ for _name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "GPUSCALE_FORMAT", 
 
 LONGEST = (
     "test_try_page",
+    "test_own_copy",
     "test_search_exact",
     "test_html_in_browser",
     "test_docs",
@@ -43,12 +44,12 @@ LONGEST = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    """Run the whole suite on two cores where pytest-xdist is there; `-n 0` for one process."""
+    """Run the whole suite on the cores there are, where pytest-xdist is; `-n 0`: one process."""
     option = config.option
     worker = hasattr(config, "workerinput") or "PYTEST_XDIST_WORKER" in os.environ
     whole = not worker and (not config.args or config.args == config.getini("testpaths"))
     if whole and getattr(option, "numprocesses", 0) is None and not option.usepdb:
-        option.numprocesses = min(2, os.cpu_count() or 1)
+        option.numprocesses = min(8, os.cpu_count() or 1)
         option.dist = "loadfile"  # what a file caches, it caches once
         option.loadscopereorder = False
 

@@ -1,0 +1,63 @@
+"""What `validate` says of the package's own measurements, and the page of the documentation."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from gpuscale import api
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def scores():
+    return api.validate()
+
+
+@pytest.fixture(scope="module")
+def sections(scores):
+    return {section["name"]: section for section in scores.to_dict()["result"]["sections"]}
+
+
+def test_page_of_the_own_copy(scores):
+    page = str(scores)
+    for text in (
+        "MAPE",
+        "p90",
+        "bias",
+        "korthikanti22-table5",
+        "layout choice",
+        "rank corr.",
+        "predicted/measured",
+        "collectives",
+        "gemm",
+    ):
+        assert text in page
+
+
+def test_served_rows_that_are_not_predicted_are_named(sections):
+    known = (
+        "no lengths, and the data set is unknown",
+        "a decode pool, and its batch is not printed",
+        "disaggregated, and the pools are not printed",
+        "no percentile of this kind of load",
+        "does not fit",
+    )
+    assert set(sections["inference"]["unpredicted"]) <= set(known)
+
+
+def test_development_error_of_served_rows(sections):
+    limits = {"tpot_ms": 0.14, "throughput_tok_s": 0.15, "ttft_ms": 0.40}
+    found = {s["name"]: s["median_frac"] for s in sections["inference"]["by_class"]["quantity"]}
+    for quantity, median in limits.items():
+        assert found[quantity] < median, quantity
+
+
+def test_page_of_the_documentation_has_the_scores_that_the_command_prints(scores, sections):
+    tool = runpy.run_path(str(ROOT / "tools" / "reference.py"))
+    text = tool["validation_page"](scores)
+    for section in sections.values():
+        score = section["total"]
+        row = f"| {score['name']} | {score['n_scored']} | {100 * score['mape_frac']:.1f} % |"
+        assert row in text
