@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 DEFAULT_CLUSTER = "dgx-h100"
-DEFAULT_SOFTWARE = "megatron-core"
 DEFAULT_SEQ_LEN = 8192
 
 CLUSTER = "Cluster preset, GPU name (its usual node), file or -."
@@ -91,7 +90,7 @@ def software(fine_tuning: str = "") -> Asked[str | None]:
     """Framework of a training job."""
     tuned = f"; fine-tuning: {fine_tuning}" if fine_tuning else ""
     return text(
-        f"Framework family preset. [default: {DEFAULT_SOFTWARE}{tuned}]",
+        f"Framework family preset. [default: megatron-core; TPUs: jax{tuned}]",
         group="machines",
         common=1,
         tasks=TRAIN,

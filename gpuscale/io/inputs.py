@@ -172,7 +172,7 @@ def load_inputs(
         settings = tuple(_of_cluster(s) for s in settings)
         settings += _shadowed(settings, specs["cluster"])
     if cluster is not None:
-        settings += _fewer_nics(settings, specs["cluster"])
+        settings += _ports_keep_speed(settings, specs["cluster"])
     check_consumed(settings, list(specs) + (["gpu"] if cluster and gpu is None else []))
     changes: list[str] = []
     for prefix, spec in specs.items():
@@ -204,23 +204,27 @@ def _shadowed(settings: tuple[Setting, ...], cluster: ClusterSpec) -> tuple[Sett
     return tuple(more)
 
 
-def _fewer_nics(settings: tuple[Setting, ...], cluster: ClusterSpec) -> tuple[Setting, ...]:
-    """Count of NICs that a smaller egress of a node stands for: ports keep their speed."""
+def _ports_keep_speed(settings: tuple[Setting, ...], cluster: ClusterSpec) -> tuple[Setting, ...]:
+    """NICs that a smaller egress of a node stands for, or the egress of another count of NICs."""
     from gpuscale.core.quantity import parse
 
-    key = "cluster.node_egress_bytes_per_s"
-    texts = {s.key: s.text for s in settings}
+    told = {s.parts[-1]: s.text for s in settings if s.parts[0] == "cluster" and len(s.parts) == 2}
+    egress, count = told.get("node_egress_bytes_per_s"), told.get("nics_per_node")
     before, nics = cluster.node_egress_bytes_per_s, cluster.nics_per_node
-    if key not in texts or "cluster.nics_per_node" in texts or not before or not nics:
+    if (egress is None) == (count is None) or not before or not nics:
         return ()
     try:
-        now = parse(texts[key], "bytes_per_s")
+        now = (
+            parse(egress, "bytes_per_s") if egress is not None else before * int(str(count)) / nics
+        )
     except ValueError:
         return ()  # said where the setting is applied
     left = max(1, round(nics * now / before))
-    if left >= nics:
+    if egress is not None and left >= nics:
         return ()
-    return (Setting("cluster.nics_per_node", ("cluster", "nics_per_node"), str(left)),)
+    name = "nics_per_node" if egress is not None else "node_egress_bytes_per_s"
+    text = str(left) if egress is not None else f"{now:.17g} B/s"
+    return (Setting(f"cluster.{name}", ("cluster", name), text),)
 
 
 def _descriptive(settings: tuple[Setting, ...]) -> list[str]:

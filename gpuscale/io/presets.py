@@ -157,14 +157,9 @@ def preset_path(kind: str, name: str) -> Path:
     """
     path = find_preset(kind, name)
     if path is None:
-        raise unknown_name(
-            KINDS[kind], name, known_names(kind), f"list them with `{_listing(kind)}`"
-        )
+        listing = f"list them with `gpuscale presets --kind {kind.split('/')[0]}`"
+        raise unknown_name(KINDS[kind], name, known_names(kind), listing)
     return path
-
-
-def _listing(kind: str) -> str:
-    return f"gpuscale presets --kind {kind.split('/')[0]}"
 
 
 def looks_like_path(arg: str) -> bool:

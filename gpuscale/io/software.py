@@ -48,6 +48,21 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     return _load(path, path.stat().st_mtime_ns if os.path.exists(path) else 0)
 
 
+def usual_software(*clusters: str, catalogue: str | None = None) -> str:
+    """Name the family taken where none is named: JAX where all the machines are TPUs.
+
+    `clusters`: as `load_cluster` takes them. Raises GpuscaleError as that does.
+
+    >>> usual_software("tpu-v6e"), usual_software("dgx-h100", "tpu-v6e")
+    ('jax', 'megatron-core')
+    """
+    from gpuscale.io.hardware import load_cluster
+
+    read = (c for c in clusters if c not in ("-", "auto"))
+    kinds = {load_cluster(c, catalogue or "vendor").kind for c in read}
+    return "jax" if kinds == {"tpu-pod"} else DEFAULT_SOFTWARE
+
+
 def capabilities_of(spec: SoftwareSpec) -> Capabilities:
     """Make the record of what a family can run, as the rules of a layout take it.
 

@@ -576,3 +576,10 @@ def test_accumulation_of_pretraining_is_the_batch_of_its_ranks(capsys):
     _, answer = result_of(capsys, *job, "--accumulation", "5")
     layout = answer["result"]["layout"]  # nanoGPT, train.py: 480 sequences a step
     assert (layout["global_batch_size"], layout["dp"]) == (480, 8)
+
+
+def test_tpus_are_planned_for_jax(capsys):
+    r = json.loads(call(capsys, *"gemma3-12b --gpu tpu-v6e --gpus 256 --json".split())[1])
+    assert r["inputs"]["software"] == "jax"
+    # AI-Hypercomputer/tpu-recipes pull 100: 38.06 %
+    assert r["result"]["mfu"] == pytest.approx(0.3806, rel=0.1)

@@ -296,6 +296,11 @@ def test_nics_of_plan_are_settings_and_end_at_the_slot():
         "cluster.node_egress_bytes_per_s=25 GB/s",
     )
     assert short["result"]["step_s"] == long["result"]["step_s"]
+    # 3 x 8 A100, four ports of 200 Gb/s a node: 96 GB/s at most (NVIDIA/nccl-tests issue 119)
+    line = "collective all-reduce dgx-a100-40gb --gpus 24 --bytes 128MB"
+    four = [asked(line, *w.split()) for w in ("--nics 4", "--set cluster.nics_per_node=4")]
+    rate = [a["result"]["expected"]["busbw_bytes_per_s"] for a in four]
+    assert rate[0] == rate[1] == pytest.approx(96e9, rel=0.2)
     # one H100 a node, four NICs of 400 Gb/s: 50 GB/s measured (NVIDIA/nccl-tests issue 232)
     done = invoke(
         *"collective all-reduce h100 --gpus 2 --gpus-per-node 1 --nics 4 --link 400Gb/s "

@@ -633,3 +633,12 @@ def test_a_model_newer_than_the_engine_runs_as_it_comes():
 def test_the_launch_line_names_the_model_that_was_asked_for():
     done = invoke("serve", "deepseek-r1", "--gpu", "h200", "--gpus", "8", "--concurrency", "8")
     assert "deepseek-ai/DeepSeek-R1 " in done.stdout and "DeepSeek-V3" not in done.stdout
+
+
+@pytest.mark.parametrize(("name", "near"), [("tgi", "vllm"), ("fastertransformer", "trtllm")])
+def test_an_engine_without_figures_of_its_own_is_said_to_have_none(name, near):
+    line = "serve llama2-7b --gpu a100 --gpus 1 --concurrency 1 --json --engine"
+    own, other = (json.loads(invoke(*line.split(), e).stdout) for e in (near, name))
+    assert own["result"]["tpot_mean_s"] == other["result"]["tpot_mean_s"]
+    said = f"{name} was not measured: figures are {near}'s"
+    assert said in other["warnings"] and said not in own["warnings"]

@@ -155,12 +155,9 @@ def _table(
             shown = [amount(key, v) for v in (first, *values)]
             rows.append((words.get(key, key), *shown, *(signed(key, v - first) for v in values)))
     columns = [Column("part", "part", right=False), *(Column(n, n) for n in names)]
-    columns += [Column(f"difference {n}", _difference(n, len(names))) for n in names[1:]]
+    alone = "difference" if len(names) == 2 else "{} differs by"
+    columns += [Column(f"difference {n}", alone.format(n)) for n in names[1:]]
     return Table(columns, rows, title)
-
-
-def _difference(name: str, n_names: int) -> str:
-    return "difference" if n_names == 2 else f"{name} differs by"
 
 
 def signed(key: str, value: float) -> str:

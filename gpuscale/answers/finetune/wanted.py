@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec
 
 OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
+OFFLOADED = {
+    "none": (),
+    "both": ("optimizer", "activations"),
+    **dict.fromkeys(("all", "cpu"), ("parameters", "optimizer")),  # DeepSpeed's two offloads
+}
 
 
 def one(asked: Any, name: str, default: int) -> int:
@@ -94,16 +99,14 @@ def settled(asked: Memory) -> Memory:
 
 
 def offloads_of(value: Any) -> tuple[str, ...]:
-    """Read `--offload`: parts separated by commas, `both` for optimizer and activations.
+    """Read `--offload`: parts separated by commas, or a word for several of `OFFLOADED`.
 
-    >>> offloads_of("parameters,optimizer"), offloads_of("none")
-    (('parameters', 'optimizer'), ())
+    >>> offloads_of("parameters,optimizer"), offloads_of("none"), offloads_of("cpu")
+    (('parameters', 'optimizer'), (), ('parameters', 'optimizer'))
     """
     words = [w.strip() for w in str(value or "none").lower().split(",")]
-    if words == ["none"]:
-        return ()
-    if words == ["both"]:
-        return ("optimizer", "activations")
+    if len(words) == 1 and words[0] in OFFLOADED:
+        return OFFLOADED[words[0]]
     for word in words:
         if word not in OFFLOADS:
             raise unknown_name("offload", word, OFFLOADS, f"known: {', '.join(OFFLOADS)}, none")

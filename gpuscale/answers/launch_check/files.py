@@ -74,9 +74,8 @@ def given_files(names: Sequence[str], where: Allowed) -> dict[str, str]:
                     f"{name}: is a link out of its checkout",
                     "give the file itself, or --include DIR",
                 )
-    files = {
-        shown_name(name): command_of_log(name) or read_text(name, _most(name)) for name in names
-    }
+    most = {True: MOST_NOTEBOOK_BYTES, False: MOST_BYTES}
+    files = {shown_name(n): command_of_log(n) or read_text(n, most[is_notebook(n)]) for n in names}
     waiting = list(files)
     while waiting:
         name = waiting.pop(0)
@@ -96,10 +95,6 @@ def command_of_log(name: str) -> str | None:
         return None
     with open(name, "rb") as file:
         return launch_of_log(file.read(HEAD_BYTES).decode("utf-8", "replace"))
-
-
-def _most(name: str) -> int:
-    return MOST_NOTEBOOK_BYTES if is_notebook(name) else MOST_BYTES
 
 
 def finder(files: dict[str, str], where: Allowed) -> Callable[[str], tuple[str, str] | None]:

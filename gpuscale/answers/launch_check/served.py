@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.records import Checked, empty_report
-from gpuscale.launch.read.engines import ENGINES
 from gpuscale.launch.read.serving import attention_ranks
 from gpuscale.render.document import Facts, Text
 
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.serve.records import ServeAnswer
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
-
-NEAREST = {"tgi": "vLLM", "lmdeploy": "vLLM"}
-"""Engines whose speed was not measured -> the nearest one, by which `serve` answers."""
 
 USUAL = 1024 + 256
 """Tokens of a request of `serve` where nothing says them."""
@@ -40,9 +36,6 @@ def served(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> C
             f"and vLLM does not start with less than the model's own context, here taken as "
             f"{model.max_position:,}; --max-model-len says another"
         )
-    if found.kind in NEAREST:
-        name = ENGINES[found.kind].title.removesuffix(" server")
-        found.notes.append(f"{name} was not measured: figures are those of {NEAREST[found.kind]}")
     lines = getattr(answer.result, "launch", ()), getattr(answer.result, "benchmark", "")
     again = "\n".join((*lines[0], lines[1]))  # the file itself is the launch
     blocks = [b for b in answer.blocks if not (isinstance(b, Text) and b.text == again)]
@@ -137,11 +130,11 @@ def _question(
 
 def _own_share(asked: LaunchCheck, kind: str) -> float | None:
     """Share of the memory that an engine takes by itself: no setting of a launch is mended."""
-    from gpuscale.answers.serve import reading
     from gpuscale.io.hardware import load_cluster
-    from gpuscale.io.serving import serving_site
+    from gpuscale.io.serving import load_words, serving_site
 
-    engine = reading.engines(kind, "engine")[0]
+    words = load_words()
+    engine = (words["engines"] | words["nearest"])[kind]
     share = serving_site(load_cluster(asked.where), engine).software.memory.utilisation_frac
     return share if share < 1.0 else None
 

@@ -16,7 +16,7 @@ from gpuscale.answers.memory.common import (
     part_rows,
     verdict_row,
 )
-from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
+from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.saved import launched, saved_job
 from gpuscale.answers.summary import chance_tone, largest_parts, memory_point
 from gpuscale.core.memory.facts import model_facts
@@ -31,7 +31,7 @@ from gpuscale.core.verdict import EVEN, LENGTHS, Open, between, probability, sai
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.maturity import settled_for
-from gpuscale.io.software import capabilities_of, load_software
+from gpuscale.io.software import capabilities_of, load_software, usual_software
 from gpuscale.io.step_intervals import memory_interval_factor
 from gpuscale.io.verdict import spread
 from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
@@ -61,12 +61,13 @@ class TrainingMemory(Peak):
 
 def training_document(asked: Memory) -> Document:
     """Answer a training question about a model."""
+    named = asked.software or usual_software(asked.where, catalogue=asked.catalogue)
     loaded = load_inputs(
         asked,
         cluster=asked.where,
         model=asked.model,
         catalogue=asked.catalogue,
-        others={"software": load_software(asked.software or DEFAULT_SOFTWARE)},
+        others={"software": load_software(named)},
     )
     software: SoftwareSpec = loaded.specs["software"]
     layout = layout_of(asked, usual_seq_len(asked.seq_len, loaded.model), loaded.model, software)

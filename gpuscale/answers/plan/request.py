@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.job_options import JobOptions
-from gpuscale.answers.options import DEFAULT_SOFTWARE, Wired, usual_seq_len
+from gpuscale.answers.options import Wired, usual_seq_len
 from gpuscale.core.layout import RECOMPUTE
 from gpuscale.core.plan.scan import Conditions
 from gpuscale.errors import GpuscaleError
@@ -128,6 +128,8 @@ def read_request(asked: Plan) -> Request:
 
     Raises GpuscaleError for combinations that mean nothing.
     """
+    from gpuscale.io.software import usual_software
+
     asked = with_job(asked)
     if not asked.model:
         raise GpuscaleError(
@@ -139,7 +141,7 @@ def read_request(asked: Plan) -> Request:
     request = Request(
         asked=asked,
         catalogue=asked.catalogue or "vendor",
-        software=asked.software or DEFAULT_SOFTWARE,
+        software=asked.software or usual_software(*asked.clusters, catalogue=asked.catalogue),
         objective=asked.objective or "step-time",
         conditions=Conditions(
             asked.deadline, asked.budget, asked.mfu_at_least, asked.max_step_time

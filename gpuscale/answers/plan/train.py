@@ -164,10 +164,6 @@ def batch_line(case: Case, r: PlanResult, settings: tuple[str, ...] = ()) -> str
     )
 
 
-def _price_warnings(r: PlanResult) -> list[str]:
-    return age_warnings(r.bill.rate) if r.bill else []
-
-
 def document_of(
     case: Case,
     request: Request,
@@ -206,7 +202,11 @@ def document_of(
         r,
         plan_summary(case, request, r, idle),
         details,
-        warnings=(*case.loaded.warnings, *case.left_out, *_price_warnings(r)),
+        warnings=(
+            *case.loaded.warnings,
+            *case.left_out,
+            *(age_warnings(r.bill.rate) if r.bill else ()),
+        ),
         answered_no=not r.fits,
         terms=terms_of(case, request, best),
         csv_table=layouts_table(r),

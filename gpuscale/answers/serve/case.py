@@ -68,27 +68,28 @@ class Case:
 def case_of(asked: Serve) -> Case:
     """Load what a question is about, and check what goes together."""
     from gpuscale.io.inputs import load_inputs
-    from gpuscale.io.serving import matured, maturity_of, serving_site
+    from gpuscale.io.serving import load_words, matured, maturity_of, serving_site
 
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
-    named_engines = {e.partition(":")[0]: e.partition(":")[2] for e in asked.engine}
+    near = load_words()["nearest"]
+    named_engines = {near.get(e, e).partition(":")[0]: e.partition(":")[2] for e in asked.engine}
     meant = next(iter(named_engines), "")
     named = tuple(dict.fromkeys(reading.stored(w, meant) for w in asked.weights))
     weights = named or (loaded.model.published_format,)
     engines = tuple(named_engines) or (_engine_of(weights, loaded.gpu.vendor),)
     kv = asked.kv.replace("fp16", "bf16") if asked.kv else None
-    notes, gpu = [], loaded.gpu
+    notes = [f"{e} was not measured: figures are {near[e]}'s" for e in asked.engine if e in near]
     for name in weights:
-        if name in ("fp8", "fp8-block", "nvfp4", "mxfp4") and not gpu.flop_per_s(name):
+        if name in ("fp8", "fp8-block", "nvfp4", "mxfp4") and not loaded.gpu.flop_per_s(name):
             notes.append(
-                f"{gpu.name} does not multiply {name}: weights are read in {name} and multiplied "
-                "in 16 bits"
+                f"{loaded.gpu.name} does not multiply {name}: weights are read in {name} and "
+                "multiplied in 16 bits"
             )
     sites, ages = {}, {}
     for engine in engines:
         version = named_engines.get(engine, "")
-        known = version.replace("nightly", "")
-        site = serving_site(loaded.cluster, engine, asked.calibration, version=known)
+        day = version.replace("nightly", "")
+        site = serving_site(loaded.cluster, engine, asked.calibration, version=day)
         ages[engine] = maturity_of(loaded.model, engine, version)
         sites[engine] = matured(_set_by_hand(asked, loaded.model, site), ages[engine])
     context = float(asked.context or 0)

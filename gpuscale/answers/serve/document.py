@@ -186,6 +186,7 @@ def _answer(
     degrees: dict[str, Any] = {name: getattr(replica, name, None) for name in keys}
     ttft_width, tpot_width = widths(case, best, wanted)
     limited = wanted.limits.ttft is not None or wanted.limits.tpot is not None
+    closed = wanted.concurrency is not None or wanted.burst is not None
     meets = row.verdict == "meets" if limited else best.copies > 0 and load is not None
     return ServeAnswer(
         meets=meets,
@@ -205,7 +206,7 @@ def _answer(
         alone_tpot_s=alone.tpot.mean_s if alone else None,
         ttft_error_frac=load.ttft_error_frac if load else None,
         tpot_error_frac=load.tpot_error_frac if load else None,
-        time_s=load.time_s if load and wanted.rate_per_s is None and _closed(wanted) else None,
+        time_s=load.time_s if load and wanted.rate_per_s is None and closed else None,
         usd_per_gpu_hour=price.usd_per_gpu_hour,
         bill=_bill(asked, case, row, given_price(asked)),
         kv_tokens=kv_tokens(service),
@@ -231,10 +232,6 @@ def at_the_edge(best: Found) -> tuple[str, ...]:
         f"{what.demand.most_context:,.0f}: within the error of the estimate, so the engine may "
         "refuse to start; a larger --memory-frac helps",
     )
-
-
-def _closed(wanted: Wanted) -> bool:
-    return wanted.concurrency is not None or wanted.burst is not None
 
 
 def _pool_lines(what: Any, row: Row, usd: float | None) -> tuple[PoolLine, ...]:

@@ -152,7 +152,8 @@ def engines(value: Any, label: str) -> tuple[str, ...]:
         if name not in known:
             names = ", ".join((*dict.fromkeys(own.values()), "any"))
             raise unknown_name("engine", name, known, f"known: {names}")
-        found.append(known[name] + (f":{version}" if version and name in own else ""))
+        mine = known[name] if name in own else name
+        found.append(mine + (f":{version}" if version and name in own else ""))
     return tuple(dict.fromkeys(found))
 
 

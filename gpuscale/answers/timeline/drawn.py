@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.train import layout_text
-from gpuscale.answers.options import DEFAULT_SOFTWARE, usual_seq_len
+from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.summary import memory_point, tone_of
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, made_of, term_of, total_of
@@ -20,7 +20,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import job_problem
 from gpuscale.io.maturity import Degrees
-from gpuscale.io.software import load_software
+from gpuscale.io.software import load_software, usual_software
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
 from gpuscale.render.pictures.terminal import drawn
@@ -51,12 +51,13 @@ class TimelineResult:
 
 def timeline_document(asked: Asked) -> Document:
     """Lay one step out and show it."""
+    software = asked.software or usual_software(asked.where, catalogue=asked.catalogue)
     loaded = load_inputs(
         asked,
         cluster=asked.where,
         model=asked.model,
         catalogue=asked.catalogue,
-        others={"software": load_software(asked.software or DEFAULT_SOFTWARE)},
+        others={"software": load_software(software)},
         wires=asked.wires,
     )
     tokens = usual_seq_len(asked.seq_len, loaded.model)
@@ -113,7 +114,7 @@ def _document(
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
-        "software": asked.software or DEFAULT_SOFTWARE,
+        "software": asked.software or loaded.specs["software"].name,
         "n_gpus": layout.n_gpus,
         **asdict(layout),
     }

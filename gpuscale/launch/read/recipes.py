@@ -187,11 +187,6 @@ def preset_of(stem: str) -> str:
     return RECIPE_MODELS.get(stem, dotted.replace("_", "-"))
 
 
-def stem_of(name: str) -> str:
-    """Model of a recipe's name: what stands before the mode."""
-    return re.split(r"_(?:\d+k_)?(?:pretrain|sft|peft|finetune|low_precision)", name)[0]
-
-
 def read_recipe(words: list[str]) -> Found:
     """Read a command of `run_recipe.py`: options and `KEY=VALUE` overrides of a recipe."""
     table: dict[str, Any] = {}
@@ -237,7 +232,7 @@ def of_recipe(name: str, overrides: dict[str, Any]) -> Found:
     tuned = re.search(r"_(sft|finetune|peft)(_|$)", name)
     if found.method == "pretrain" and tuned:
         found.method = "lora" if tuned[1] == "peft" else "full"
-    stem = stem_of(name)
+    stem = re.split(r"_(?:\d+k_)?(?:pretrain|sft|peft|finetune|low_precision)", name)[0]
     named_so = preset_of(stem) if stem else found.model_name
     named_so = None if UNSET in (named_so or "") else named_so
     found.model_name = hub if hub != "-" and stem not in RECIPE_MODELS else named_so
