@@ -1,12 +1,13 @@
 """Formulas over passes: prompts that come together, the highest rate, two pools, empty loads."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from gpuscale.core.serving import service
-from gpuscale.core.serving.capacity import NO_END, Steady
+from gpuscale.core.serving.capacity import NO_END, OpenLoad, Steady, open_load
 from gpuscale.core.serving.percentiles import summarise
 from gpuscale.core.serving.records import Replica
 from gpuscale.core.serving.scheduler import Simulated
@@ -75,6 +76,13 @@ def test_the_highest_rate_of_a_formula(monkeypatch):
         assert want * (1 - 4e-3) <= served().most_rate(**limits) <= want * (1 + 1e-9)
     assert served().most_rate(ttft_s=0.2, tpot_s=0.002) == pytest.approx(2.0, rel=4e-3)
     assert served().most_rate(ttft_s=0.09) == 0.0
+
+
+def test_a_formula_ends_where_the_prompts_alone_fill_the_time():
+    """Prompts of 50 ms leave nothing from 20 a second on, whatever decodes."""
+    load = OpenLoad(19.0, output_tokens=2, most_sequences=1e6)
+    assert open_load(lambda n: 1e-4, lambda n: 0.05, load).ttft_s < math.inf
+    assert open_load(lambda n: 1e-4, lambda n: 0.05, replace(load, rate_per_s=20.1)) == NO_END
 
 
 # --- two pools -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gpuscale.core.serving.capacity import OpenLoad, open_load
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, batch_error_frac, latency, summarise
+from gpuscale.core.serving.prefixes import session_hits
 from gpuscale.core.serving.scheduler import Scheduler, Simulated, passes_until
 from gpuscale.core.serving.simulator import simulate
 from gpuscale.core.serving.traffic import (
@@ -379,6 +380,27 @@ def test_lengths_have_their_moments(lengths):
     assert mean == pytest.approx(lengths.mean, rel=0.02)
     assert cv2 == pytest.approx(lengths.cv2, rel=0.06, abs=1e-3)
     assert sum(d > lengths.most for d in drawn) < 0.002 * len(drawn)
+
+
+def test_every_whole_number_of_a_uniform_range_comes_alike_often():
+    drawn = draw(Lengths("uniform", 3, 6), 4000, random.Random(5))
+    assert [drawn.count(n) for n in range(2, 8)] == [0, 1000, 1000, 1000, 1000, 0]
+
+
+def test_a_shorter_prompt_of_a_session_is_found_but_for_its_last_token():
+    assert session_hits(["a", "a"], [10, 5], [5, 5], 100.0) == [0, 4]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "text"),
+    [
+        (Lengths("sampled", values=(1, 2, 3)), "sampled, mean 2"),
+        (Lengths("uniform", 3, 9), "uniform:3,9"),
+        (Lengths("exp", 7), "exp:7"),
+    ],
+)
+def test_lengths_are_written_as_they_are_typed(lengths, text):
+    assert str(lengths) == text
 
 
 def test_arrivals_come_at_the_rate():
