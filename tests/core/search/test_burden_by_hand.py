@@ -71,6 +71,8 @@ def test_narrow_experts_long_sequences_and_thin_stages():
     kimi = replace(FACTS, n_layers=61)
     assert total(burdens(replace(BARE, pp=32), kimi, 8)) > 1.0
     assert total(burdens(replace(BARE, pp=31), kimi, 8)) < 0.2
+    chunked = burdens(replace(BARE, pp=16, vpp=2), kimi, 8)  # 62 places for 61 layers
+    assert "chunks of one layer" in [words for words, _ in chunked]
     even = [total(burdens(replace(BARE, pp=p), kimi, 8)) for p in (3, 9, 6)]
     assert even == pytest.approx([0.015 * 1.5849625, 0.015 * 3.169925, 0.015 * 2.5849625 + 0.01])
 
