@@ -3,15 +3,16 @@
 from dataclasses import replace
 
 import pytest
-from test_search_exact import brute_force, problem, small
+from test_search_exact import brute_force, of, problem, small
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.search.bounds import peak_floor_bytes, states_floors_bytes
-from gpuscale.core.search.engine import search
+from gpuscale.core.search.closest import least_memory
+from gpuscale.core.search.engine import fastest, search
 from gpuscale.core.search.groups import Groups
 from gpuscale.core.search.results import Group
-from gpuscale.core.search.space import Grid, Tail
+from gpuscale.core.search.space import AS_TP, Grid, Tail
 
 FEW = {"vpp": (), "overlap_tp": (True,), "overlap_dp": (True,), "overlap_pp": (True,)}
 FEW |= {"shard_group_size": (), "offload_optimizer": (False,), "recompute": ("none", "full")}
@@ -32,13 +33,16 @@ def group_of(x: Layout) -> Group:
 @pytest.mark.parametrize("kind", ["dense", "moe"])
 def test_a_bound_of_memory_is_below_the_peak_and_near_it(kind):
     """All but logits, and what experts' ranks and recomputation differ in, is in the bound."""
-    p, space = problem(kind, 8, 80e9), small(kind, 8, 80e9, cp=(1,), pp=(1, 2, 4), **FEW)
+    p = problem(kind, 8, 80e9)
+    space = small(kind, 8, 80e9, cp=(1,), pp=(1, 2, 4), etp=(1, AS_TP), **FEW)
+    etps = set()
     near = []
     for _, peak, x in brute_force(p, replace(space, schedule=("1f1b",))):
         floor = peak_floor_bytes(p, x, (tail_of(x),), x.vpp)
         assert floor <= peak * (1 + 1e-12)
+        etps.add(x.etp)
         near.append(floor / peak)
-    assert min(near) > 0.8
+    assert min(near) > 0.8 and (max(etps) > 1) == (kind == "moe")
 
 
 def test_a_bound_of_states_is_the_states_of_the_memory_model():
@@ -56,18 +60,41 @@ def test_a_bound_of_states_is_the_states_of_the_memory_model():
 def test_a_bound_of_time_is_of_its_own_group_and_near_its_fastest():
     p = problem("moe", 8, 80e9)
     space = small("moe", 8, 80e9, cp=(2,), tp=(1, 2), pp=(1, 2), **FEW)
-    fastest: dict[Group, float] = {}
+    least: dict[Group, float] = {}
     for step_s, _, x in brute_force(p, space):
         group = group_of(x)
-        fastest[group] = min(step_s, fastest.get(group, step_s))
+        least[group] = min(step_s, least.get(group, step_s))
     together = Groups(p, space)
-    assert len({g.ep for g in fastest}) > 1
-    for group, step_s in fastest.items():
+    assert len({g.ep for g in least}) > 1
+    for group, step_s in least.items():
         tails = together.tails(group.grid, group.micro_batch_size)
         bound = together.bound_s(group, tails)
         fresh = Groups(replace(p, cache={}, memory_cache={}, kernel_cache={}), space)
         assert fresh.bound_s(group, fresh.tails(group.grid, group.micro_batch_size)) == bound
         assert 0.5 * step_s < bound <= step_s * (1 + 1e-12)
+        for recompute in (("none", None), ("full", None)):
+            floors = fresh.floors_bytes(group, tails, recompute)
+            assert together.floors_bytes(group, tails, recompute) == floors
+
+
+@pytest.mark.parametrize("kind", ["dense", "moe"])
+def test_a_limit_leaves_out_what_is_slower_and_nothing_else(kind):
+    p, space = problem(kind, 8, 80e9), small(kind, 8, 80e9)
+    best = fastest(p, space)
+    assert best is not None and fastest(p, space, limit_s=1.001 * best.step_s) == best
+    assert fastest(p, space, limit_s=0.999 * best.step_s) is None
+
+
+@pytest.mark.parametrize("kind", ["dense", "moe"])
+def test_the_closest_moves_to_the_host_what_it_may(kind):
+    pins = FEW | {"offload_optimizer": (False, True), "offload_activations": (False, True)}
+    p, space = problem(kind, 8, 1e9), small(kind, 8, 1e9, cp=(1,), tp=(1, 2), **pins)
+    least: dict[str, float] = {}
+    for _, peak, x in brute_force(p, space):
+        name = of(x)[0]
+        least[name] = min(least.get(name, peak), peak)
+    found = least_memory(p, space, set(least))
+    assert {name: one.peak_bytes for name, one in found.items()} == pytest.approx(least)
 
 
 def test_a_search_is_as_sharp_where_every_step_is_late():

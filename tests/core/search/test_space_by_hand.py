@@ -355,3 +355,12 @@ def test_values_of_a_dimension_in_text():
     assert select_names("all", ("a", "b")) == ("a", "b") == select_names("a, b,a", ("a", "b"))
     with pytest.raises(ValueError, match="'c' is not one of a, b"):
         select_names("a,c", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "batch", "want"),
+    [(131072, 34, (1, 2)), (512, 34, (1, 2, 17, 34)), (131072, 48, (1, 2, 3, 4, 6, 8, 12, 16))],
+)
+def test_micro_batches_are_divisors_up_to_16_or_as_many_tokens(seq_len, batch, want):
+    facts = Facts(8, (16,), (4,), (8192,), (), 0, seq_len, batch, 8)
+    assert default_space(facts, 8).micro_batch_size == want
