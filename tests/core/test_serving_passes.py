@@ -163,6 +163,7 @@ def test_communication_of_a_layer(exchanges):
     assert took(mixer, dense) == (0.0, 0.0) == took(mixer, dense, dp_attention=4)
     # gathered and scattered of all four ranks, or sent where that is faster
     assert took(mixer, moe, dp_attention=4, ep=4) == (0.0, 5 * 8000.0)
+    assert took(mixer, moe, dp_attention=2, ep=2) == (0.0, 5 * 4000.0)
     assert took(mixer, moe, tp=2, dp_attention=4, ep=8) == (2000.0, 5 * 8000.0)
     exchanges[0] = 7.0
     assert took(mixer, moe, dp_attention=4, ep=4) == (0.0, 7.0)

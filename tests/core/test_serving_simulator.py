@@ -62,6 +62,24 @@ def test_one_request():
     assert out.end_s == [pytest.approx(2.51 + 10 * 0.010)]
 
 
+def test_the_first_prompts_of_a_cold_server_take_longer():
+    """One at a time: the first prompt of 100 tokens takes 20 ms, the second 10."""
+    out = run(Traffic([100, 100], [1, 1], [], 1), cold_factor=2.0)
+    assert out.first_s == [pytest.approx(0.020), pytest.approx(0.030)]
+
+
+def test_drafts_leave_less_of_a_pass_to_prompts():
+    """Four sequences of two tokens a pass leave 12 of 20: a prompt of 24 takes two passes."""
+    out = run(
+        Traffic([1, 1, 1, 1, 24], [101] * 4 + [2], [0.0] * 4 + [0.0101]),
+        token_budget=20,
+        tokens_per_pass=2.0,
+    )
+    start = out.first_s[0]
+    passes = (out.first_s[4] - start - 24e-4) / 0.010
+    assert passes == pytest.approx(round(passes)) and round(passes) == 3  # one had begun
+
+
 def test_context_grows_by_one_a_pass():
     times = Plain(context_s=1e-5)
     out = run(Traffic([100], [11], [0.0]), times)

@@ -12,7 +12,7 @@ from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import fastest, search
 from gpuscale.core.search.groups import Groups
 from gpuscale.core.search.results import Group
-from gpuscale.core.search.space import AS_TP, Grid, Tail
+from gpuscale.core.search.space import AS_TP, Grid, Tail, divisors
 
 FEW = {"vpp": (), "overlap_tp": (True,), "overlap_dp": (True,), "overlap_pp": (True,)}
 FEW |= {"shard_group_size": (), "offload_optimizer": (False,), "recompute": ("none", "full")}
@@ -106,3 +106,14 @@ def test_a_search_is_as_sharp_where_every_step_is_late():
     before, after = search(p, space), search(late, space)
     assert after.best.step_s == pytest.approx(2.0 * before.best.step_s)
     assert after.counts == before.counts
+
+
+def test_progress_goes_from_nothing_to_all():
+    told: list[float] = []
+    search(problem("moe", 16, 80e9), small("moe", 16, 80e9), 0, told.append)
+    assert told == sorted(told) and told and 0.0 <= told[0] and told[-1] <= 1.0
+
+
+@pytest.mark.parametrize("n", [1, 2, 36, 97, 720])
+def test_divisors(n):
+    assert divisors(n) == tuple(d for d in range(1, n + 1) if n % d == 0)
