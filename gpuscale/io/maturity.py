@@ -115,7 +115,8 @@ def settled(
     A job of so many GPUs that it is tuned more likely than not is run by a published recipe.
 
     The dispatcher is that of published recipes on the architecture and network, whether the layout
-    is given or to be found; what a launch file leaves out, its reader says. What is refused by
+    is given or to be found; what a launch file leaves out, its reader says. Selective recomputation
+    is of the modules that such recipes name. What is refused by
     `degrees`, the layout as far as it is known, is left out.
     """
     name = settings.maturity or software.maturity
@@ -126,6 +127,10 @@ def settled(
         name = "tuned"
     if settings.balance is None:
         settings = replace(settings, balance=_row("moe", name)["balance"])
+    if settings.recompute_modules is None and degrees.recompute != "full":
+        latent = any(m.kind == "mla" for m in model.mixers.values())
+        modules = tuple(m for m in software.experts_recompute if latent or m != "mla_up_proj")
+        settings = replace(settings, recompute_modules=modules or None)
     recipe = next(
         (
             r

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gpuscale.core.layout import Layout
+from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def layout_of(
         cp_kind=found.cp_kind or "ring",
         overlap_tp=found.overlap_tp is not False,
         overlap_dp=found.overlap_dp is not False,
+        order=found.order or DEFAULT_ORDER,
         offload_optimizer=found.offload_optimizer,
         offload_activations=found.offload_activations,
         stage_layers=_stages(found),

@@ -81,6 +81,7 @@ class SoftwareSpec(Spec):
     name: Name
     title: str = ""
     frameworks: tuple[str, ...] = ()  # what belongs to the family
+    experts_recompute: tuple[str, ...] = ()  # modules that recipes of mixtures compute again
     attention: Literal["flash", "unfused"] = "flash"
     flash_generation: Literal["1", "2", "best"] = "best"  # FlashAttention 1, 2; cuDNN and FA3
     flash_best_on: tuple[

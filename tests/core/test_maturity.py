@@ -13,6 +13,7 @@ from gpuscale.io.maturity import Degrees, evidence, maturity_of, settled
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
 from gpuscale.io.step_intervals import interval_table
+from gpuscale.launch.read.detect import read_launch
 
 
 def plan(*args):
@@ -171,3 +172,33 @@ def test_the_busiest_rank_of_experts_costs_time_and_memory():
 def test_no_interval_begins_below_the_roofline():
     r = plan("mistral-7b", "--gpus", "64", "--cluster", "hgx-h20-8", "--maturity", "tuned")
     assert r["roofline_s"] <= r["step_low_s"]
+
+
+def test_a_mixture_is_recomputed_as_its_published_recipes_are(tmp_path):
+    """DeepSeek-V3 (arXiv:2412.19437, table 1): 14.8T tokens in 2.664M hours of 2,048 H800."""
+    path = tmp_path / "run.sh"
+    args = "deepseek-v3 --gpus 2048 --cluster deepseek-h800 --precision fp8 --seq-len 4096"
+    found = plan(*args.split(), "--global-batch", "15360", "-o", str(path))
+    assert found["layout"]["recompute"] == "selective"
+    assert "--recompute-modules layernorm mla_up_proj moe_act" in path.read_text("utf-8")
+    days = 2.664e6 / 2048 / 24
+    assert found["tuned"]["days"] == pytest.approx(days, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "modules", "order"),
+    [
+        ("--recompute-granularity selective", ("core_attn",), None),  # arguments.py, default
+        (
+            "--recompute-granularity selective --recompute-modules mlp moe_act",
+            ("mlp", "moe_act"),
+            None,
+        ),
+        ("--recompute-granularity full --recompute-method uniform", None, None),
+        ("--use-tp-pp-dp-mapping", None, "tp-cp-pp-dp"),
+    ],
+)
+def test_a_script_says_what_is_recomputed_and_how_ranks_lie(flags, modules, order):
+    script = "torchrun pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 "
+    found = read_launch({"run.sh": script + f"--pipeline-model-parallel-size 2 {flags}\n"})
+    assert (found.settings.get("recompute_modules"), found.order) == (modules, order)

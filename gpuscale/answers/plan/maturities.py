@@ -49,14 +49,17 @@ def _of(case: Case, request: Request, best: Estimate, run: Run | None, name: str
         step_high_s=high,
         days=None if run is None else run.expected_days * times,
         usd=None if run is None or run.usd is None else run.usd * times,
-        settings=taken(problem.facts.settings, request).words,
+        settings=taken(problem.facts.settings, request, best.layout.recompute).words,
     )
 
 
-def taken(settings: JobSettings, request: Request) -> JobSettings:
+def taken(settings: JobSettings, request: Request, recompute: str = "none") -> JobSettings:
     """Leave out of settled settings what says nothing of the layout unless it was said."""
     said = request.settings
-    return replace(settings, maturity=said.maturity, balance=said.balance)
+    modules = (settings if recompute == "selective" else said).recompute_modules
+    return replace(
+        settings, maturity=said.maturity, balance=said.balance, recompute_modules=modules
+    )
 
 
 def step_text(r: PlanResult) -> str:

@@ -56,6 +56,7 @@ class Found:
     recompute_every: int | None = None  # one layer in so many
     cp_kind: str | None = None
     schedule: str | None = None
+    order: str | None = None  # of the ranks
     stage_layers: tuple[int, ...] | None = None
     layers_per_chunk: tuple[int, int] | None = None  # and what the ends count more, of torchtitan
     held: dict[str, float] = field(default_factory=dict)  # states -> part of them that is held

@@ -122,8 +122,8 @@ def put_core(at: Nested, flags: bool) -> None:
     names = names.split() if isinstance(names, str) else [str(name) for name in names]
     found.not_understood += [f"--recompute-modules {n}" for n in names if n not in MODULES]
     known = tuple(n for n in names if n in MODULES)
-    if known and found.recompute == "selective":
-        settings["recompute_modules"] = known
+    if found.recompute == "selective":
+        settings["recompute_modules"] = known or ("core_attn",)
 
 
 def _flags(words: list[str], found: Found, arity: dict[str, str]) -> dict[str, list[str]]:
