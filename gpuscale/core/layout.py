@@ -15,6 +15,15 @@ ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")
 DEFAULT_ORDER = ORDERS[0]
 
 
+def hides_exchange(recompute: str, pp: int, vpp: int) -> bool:
+    """Whether a layout lets another micro-batch hide the experts' exchange.
+
+    Megatron-Core, transformer_config.py, overlap_moe_expert_parallel_comm: stages that are
+    interleaved, or none, and no full recomputation.
+    """
+    return recompute != "full" and (pp == 1 or vpp > 1)
+
+
 def meant_recompute(recompute: str, selective_per_op: bool) -> str:
     """Way to recompute as a family means it: torchtitan's `selective` is per operator.
 

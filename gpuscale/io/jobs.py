@@ -114,7 +114,8 @@ def job_problem(
     """Put together what a job is searched or evaluated with, its settings filled in.
 
     `loaded`: model, cluster and software of a question. `facts`: of the job, without settings.
-    `wanted`: settings that were said. `degrees`: of the layout, as far as they are known.
+    `wanted`: settings that were said. `degrees`: of the layout, as far as they are known: a layout
+    that cannot overlap the experts' exchange does not where nobody said that it should.
     """
     model, cluster, software = loaded.model, loaded.cluster, loaded.specs["software"]
     settings = settled(
@@ -124,7 +125,7 @@ def job_problem(
         model,
         cluster,
         software=software,
-        facts=replace(facts, settings=settings),
+        facts=replace(facts, settings=replace(settings, overlap_ep=wanted.overlap_ep)),
         precision=precision,
         calibration=loaded.calibration,
         settings=settings,

@@ -199,7 +199,7 @@ def inputs_of(case: Case, request: Request) -> dict[str, Any]:
         "objective": request.objective,
         "pins": dict(request.pins),
         "maturity": case.problem.software.maturity.name,
-        "settings": taken(facts.settings, request).said,
+        "settings": taken(case.problem, request).said,
         "facts": asdict(facts),
         "changed": list(case.loaded.changes),
     }

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.plan.text import seconds
+from gpuscale.core.layout import hides_exchange
 from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import ByMaturity
 from gpuscale.core.quantity import format_si, format_time
@@ -17,8 +18,10 @@ from gpuscale.io.maturity import Degrees
 if TYPE_CHECKING:
     from gpuscale.answers.plan.case import Case
     from gpuscale.answers.plan.request import Request
+    from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate, Run
     from gpuscale.core.plan.records import PlanResult
+    from gpuscale.core.search.problem import Problem
     from gpuscale.core.settings import JobSettings
 
 
@@ -49,17 +52,20 @@ def _of(case: Case, request: Request, best: Estimate, run: Run | None, name: str
         step_high_s=high,
         days=None if run is None else run.expected_days * times,
         usd=None if run is None or run.usd is None else run.usd * times,
-        settings=taken(problem.facts.settings, request, best.layout.recompute).words,
+        settings=taken(problem, request, best.layout).words,
     )
 
 
-def taken(settings: JobSettings, request: Request, recompute: str = "none") -> JobSettings:
-    """Leave out of settled settings what says nothing of the layout unless it was said."""
-    said = request.settings
-    modules = (settings if recompute == "selective" else said).recompute_modules
-    return replace(
-        settings, maturity=said.maturity, balance=said.balance, recompute_modules=modules
-    )
+def taken(problem: Problem, request: Request, layout: Layout | None = None) -> JobSettings:
+    """Leave out of settings what says nothing of the layout, unless it was said."""
+    said, settled = request.settings, problem.facts.settings
+    found = replace(settled, maturity=said.maturity, balance=said.balance)
+    if layout is None or layout.recompute != "selective":
+        found = replace(found, recompute_modules=said.recompute_modules)
+    if layout and problem.software.overlap_ep and layout.ep > 1 and found.overlap_ep is None:
+        hides = hides_exchange(layout.recompute, layout.pp, layout.vpp)
+        found = replace(found, overlap_ep=hides or None)
+    return found
 
 
 def step_text(r: PlanResult) -> str:

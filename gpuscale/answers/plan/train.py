@@ -173,11 +173,10 @@ def document_of(
     idle: Idle | None = None,
 ) -> Document:
     """Lay the answer out."""
-    settings = case.problem.facts.settings
     figures: list[Block] = [
         Text(verdict(case, r)),
         answer_facts(r, best, case.problem.hardware.site_factor != 1.0),
-        Text(batch_line(case, r, taken(settings, request, r.layout.recompute).words)),
+        Text(batch_line(case, r, taken(case.problem, request, r.layout).words)),
     ]
     if idle is not None and (line := idle.line(case, r.tokens_per_s)):
         figures.insert(1, Text(line))
@@ -231,7 +230,7 @@ def _job(case: Case, request: Request, r: PlanResult) -> dict[str, Any]:
         case.loaded.specs["software"].name,
         r.layout,
         stage_layers=r.stage_layers,
-        settings=taken(case.problem.facts.settings, request, r.layout.recompute).said,
+        settings=taken(case.problem, request, r.layout).said,
         gradients_bytes=case.problem.memory_parameters.gradients_bytes,
         command=plan_command(plain(inputs_of(case, request))),
         estimate=estimate_lines(r.layout, r.peak_bytes, (r.step_s, r.step_low_s, r.step_high_s)),

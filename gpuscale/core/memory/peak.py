@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gpuscale.core.formats import is_narrow
-from gpuscale.core.layout import Layout, meant_recompute
+from gpuscale.core.layout import Layout, hides_exchange, meant_recompute
 from gpuscale.core.memory.facts import ModelFacts
 from gpuscale.core.memory.layer import layer_bytes
 from gpuscale.core.memory.parameters import MemoryParameters
@@ -269,7 +269,7 @@ def one_stage(
     state = state_block(stage, layout, p, n_dense, n_expert)
     tokens = layout.micro_batch_size * layout.seq_len / layout.cp
     flying = in_flight(layout.schedule, i, layout.pp, layout.vpp, layout.n_micro_batches)
-    if p.overlap_ep:
+    if p.overlap_ep and hides_exchange(layout.recompute, layout.pp, layout.vpp):
         flying = min(flying + beside_frac(stage, layout), layout.n_micro_batches)
     kept = flying * kept_bytes(stage, acts, layout, p.offloaded_layers)
     if stage.has_head:

@@ -14,7 +14,7 @@ from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.rules import Facts
 from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s
-from gpuscale.core.step.dispatch import dispatched
+from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
 from gpuscale.core.step.layer import BareLayer, LayerParts, bare_layer, head_time, recomputing
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.offload import copies_s, offloads
@@ -62,10 +62,19 @@ class Problem:
 
 def problem_for(problem: Problem, schedule: str) -> Problem:
     """Problem as a schedule sees it: experts under DualPipe have their own dispatch."""
-    software = dispatched(problem.software, schedule, problem.facts.n_experts > 0)
-    if software is problem.software:
+    if schedule != "dualpipe" or not problem.facts.n_experts or problem.software.dualpipe:
         return problem
+    software = replace(problem.software, **DUALPIPE_DISPATCH)
     return replace(problem, software=software, cache=problem.cache.setdefault("dualpipe", {}))
+
+
+def exposed(problem: Problem) -> Problem:
+    """Problem of layouts in which no other micro-batch hides the experts' exchange."""
+    software = problem.software
+    if software.dualpipe or not software.overlap_ep:
+        return problem
+    software = replace(software, overlap_ep=False)
+    return replace(problem, software=software, cache=problem.cache.setdefault("exposed", {}))
 
 
 def _mixer(

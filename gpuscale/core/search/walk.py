@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from gpuscale.core.layout import hides_exchange
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import pipeline_floor_s
 from gpuscale.core.search.burden import (
@@ -26,6 +27,7 @@ from gpuscale.core.search.incumbents import Incumbents
 from gpuscale.core.search.problem import (
     Problem,
     exchange_s,
+    exposed,
     micro_batch_s,
     peak_bytes,
     stages_of,
@@ -71,7 +73,7 @@ class Walk:
         self.of_degrees = share(of_degrees, problem.facts, space.domain_gpus)
         self.of_recompute, self.of_states = share(of_recompute), share(of_states)
         self.of_schedule = share(of_schedule, problem.facts.n_layers)
-        self.groups = Groups(problem, space)
+        self.groups, self.exposed = Groups(problem, space), exposed(problem)
         self.more_is_slower = not any(space.offload_activations)  # else it spares copies
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
         self.late, self.room_bytes = problem.late, problem.room_bytes
@@ -139,8 +141,9 @@ class Walk:
         self.counts.too_large += each * sum(map(len, large.values()))
         if len(large) == len(dealt):
             return large
-        p, first = self.problem, self.groups.layout(group, recompute, overlap_tp, tails.least)
+        first = self.groups.layout(group, recompute, overlap_tp, tails.least)
         m, pp = first.n_micro_batches, first.pp
+        p = self.problem if hides_exchange(recompute[0], 1, 1) else self.exposed
         shape = shape_of(first, p.hardware, p.software)
         if recompute[1] is None:
             each_s = micro_batch_s(p, shape)
@@ -152,20 +155,24 @@ class Walk:
         for vpp, schedules in dealt.items():
             if vpp in large:
                 continue
-            stages = stages_of(p, first, shape, vpp)
-            if self._hopeless(m * stages.seconds * self.late, share, names):
-                self.some_fits = True
-                continue
-            self.counts.dominated += (each - len(tails.exchanges)) * len(schedules)
-            pipes = sorted(
-                (sum(pipeline_s(stages.seconds, stages.all_stages_s, m, v, s)) * self.late, s, v)
-                for s, v in schedules
-            )
-            node = _Node(group, recompute, overlap_tp, vpp, share, stages=stages, pipes=pipes)
-            for tail in tails.exchanges:
-                self._exchange(node, tail)
-            if node.some_too_large:
-                helped[vpp] = schedules
+            for q, hides in ((p, True), (self.exposed, False)):
+                alike = [s for s in schedules if hides_exchange("none", pp, s[1]) == hides]
+                if not alike:
+                    continue
+                stages = stages_of(q, first, shape, vpp)
+                if self._hopeless(m * stages.seconds * self.late, share, names):
+                    self.some_fits = True
+                    continue
+                self.counts.dominated += (each - len(tails.exchanges)) * len(alike)
+                each_s, all_s = stages.seconds, stages.all_stages_s
+                pipes = sorted(
+                    (sum(pipeline_s(each_s, all_s, m, v, s)) * self.late, s, v) for s, v in alike
+                )
+                node = _Node(group, recompute, overlap_tp, vpp, share, stages=stages, pipes=pipes)
+                for tail in tails.exchanges:
+                    self._exchange(node, tail)
+                if node.some_too_large:
+                    helped[vpp] = schedules
         return helped
 
     def _exchange(self, node: _Node, tail: Tail) -> None:

@@ -1,9 +1,11 @@
-"""How a pipeline schedule dispatches the tokens of experts."""
+"""How a layout dispatches the tokens of experts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from gpuscale.core.layout import Layout, hides_exchange
 
 if TYPE_CHECKING:
     from gpuscale.core.step.records import Software
@@ -21,8 +23,12 @@ micro-batches in opposite directions hide each other's all-to-all (all but
 on its way out."""
 
 
-def dispatched(sw: Software, schedule: str, has_experts: bool) -> Software:
-    """Software as a schedule sees it: experts under DualPipe have their own dispatch."""
-    if schedule != "dualpipe" or not has_experts or sw.dualpipe:
+def dispatched(sw: Software, layout: Layout, has_experts: bool) -> Software:
+    """Software as a layout sees it: experts under DualPipe have their own dispatch."""
+    if not has_experts or sw.dualpipe:
         return sw
-    return replace(sw, **DUALPIPE_DISPATCH)
+    if layout.schedule == "dualpipe":
+        return replace(sw, **DUALPIPE_DISPATCH)
+    if sw.overlap_ep and not hides_exchange(layout.recompute, layout.pp, layout.vpp):
+        return replace(sw, overlap_ep=False)
+    return sw

@@ -161,7 +161,7 @@ def breakdown(
     `times(mixer_name, ffn_name, shape)` may be given to serve memoised or other layer times, `head`
     for that of the head and loss, `weights` where they are counted already.
     """
-    sw = dispatched(sw, layout.schedule, model.has_experts)
+    sw = dispatched(sw, layout, model.has_experts)
     shape = shape_of(layout, hw, sw)
     stages = model_stages(
         model, hw, sw=sw, layout=layout, shape=shape, times=times, weights=weights, head=head

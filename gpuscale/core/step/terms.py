@@ -33,7 +33,7 @@ def part_terms(
     model: ModelSpec, hw: Hardware, software: Software, layout: Layout, parts: Breakdown
 ) -> tuple[Term, ...]:
     """Explain the parts of an expected step, those that are not zero."""
-    sw = dispatched(software, layout.schedule, model.has_experts)
+    sw = dispatched(software, layout, model.has_experts)
     stages = model_stages(model, hw, sw, layout, shape_of(layout, hw, sw))
     every, heaviest = stage_times(stages)
     shards = shards_of(layout, every, hw.scaleup_domain_gpus)

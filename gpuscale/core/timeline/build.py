@@ -117,7 +117,7 @@ def timeline(
     micro-batches it stands for [1]. Raises ValueError for a schedule that cannot run with these
     degrees and micro-batches.
     """
-    sw = dispatched(sw, layout.schedule, model.has_experts)
+    sw = dispatched(sw, layout, model.has_experts)
     parts, heaviest = breakdown(model, hw, sw, layout)
     stages = model_stages(model, hw, sw, layout, shape_of(layout, hw, sw))
     m, pp, vpp = layout.n_micro_batches, layout.pp, layout.vpp

@@ -477,6 +477,30 @@ def test_nothing_is_weighed_where_the_fastest_is_asked_for():
     assert found.best.step_s == best_of(p, space)[1]
 
 
+@pytest.mark.parametrize("capacity_gb", [80, 2.5, 1.5])
+def test_an_exchange_is_hidden_where_a_layout_lets_it_be(capacity_gb: float) -> None:
+    """Neither under full recomputation nor in stages that are not interleaved (Megatron-Core)."""
+    base = problem("moe", 8, capacity_gb * 1e9)
+    software = replace(base.software, overlap_ep=True)
+    memory = replace(base.memory_parameters, overlap_ep=True)
+    p = replace(base, software=software, memory_parameters=memory, cache={}, memory_cache={})
+    pins = FEW | {"tp": (1, 2), "pp": (1, 2, 4), "ep": (1, 4, 8), "recompute": ("none", "full")}
+    pins |= {"schedule": ("1f1b", "interleaved"), "zero_stage": (1, 3)}
+    space = small("moe", 8, capacity_gb * 1e9, **pins)
+    every = []
+    for _, _, x in brute_force(p, space):
+        whole, _ = breakdown(p.model, p.hardware, p.software, x)
+        every.append((whole.total_s * p.late, peak_bytes(p, x), x))
+    fit = [one for one in every if one[1] <= p.room_bytes]
+    found = search(p, space, 0, weigh=False)
+    assert (found.best is None) == (not fit)
+    if fit:
+        assert found.best is not None
+        assert found.best.step_s == pytest.approx(min(one[0] for one in fit), rel=1e-12)
+    hidden = {x.recompute != "full" and (x.pp == 1 or x.vpp > 1) for *_, x in fit or every}
+    assert hidden == {True, False} or capacity_gb < 80
+
+
 def test_what_can_no_longer_matter():
     """Slower than the limit; slower than the fastest and, weighed, than all that it may be."""
     known = Incumbents(0)
