@@ -62,27 +62,11 @@ def _cat(words: list[str], stdin: str) -> str:
 
 
 def _tr(words: list[str], stdin: str) -> str:
-    flags = [w for w in words if w.startswith("-")]
-    sets = [_set(w) for w in words if not w.startswith("-")]
-    if "-d" in flags:
-        return "".join(c for c in stdin if c not in sets[0])
-    if len(sets) < 2:
-        squeezed = re.escape(sets[0])
-        return re.sub(f"([{squeezed}])\\1+", r"\1", stdin)
-    last = sets[1][-1:]
-    table = {ord(a): sets[1][i : i + 1] or last for i, a in enumerate(sets[0])}
-    return stdin.translate(table)
-
-
-def _set(text: str) -> str:
-    text = text.replace("\\n", "\n").replace("\\t", "\t")
-    text = (
-        text.replace("[:upper:]", "A-Z").replace("[:lower:]", "a-z").replace("[:space:]", " \n\t")
-    )
-    if len(text) > 200:
-        raise NotKnown
-    span = r"([A-Za-z0-9])-([A-Za-z0-9])"
-    return re.sub(span, lambda m: "".join(map(chr, range(ord(m[1]), ord(m[2]) + 1))), text)
+    sets = [w.replace("\\n", "\n").replace("\\t", "\t") for w in words if w[0] != "-"]
+    if any("[" in one or "-" in one[1:-1] for one in sets) or len(sets) + ("-d" in words) < 2:
+        raise NotKnown  # classes, ranges, squeezing
+    new = "" if "-d" in words else sets[1]
+    return stdin.translate({ord(a): new[i : i + 1] or new[-1:] for i, a in enumerate(sets[0])})
 
 
 def _expr(words: list[str], _stdin: str) -> str:
