@@ -1161,9 +1161,20 @@ def test_layers_recomputed_of_a_stage():
     [("dualpipe", True, True), ("dualpipe", False, False), ("1f1b", True, False)],
 )
 def test_dispatch_under_dualpipe(schedule, experts, changes):
-    assert (dispatched(SW, schedule, experts) is not SW) is changes
+    layout = Layout(64, 64, pp=2, schedule=schedule)
+    assert (dispatched(SW, layout, experts) is not SW) is changes
     own = replace(SW, dualpipe=True, dispatch_frac=0.9)
-    assert dispatched(own, schedule, experts) is own
+    assert dispatched(own, layout, experts) is own
+
+
+@pytest.mark.parametrize(
+    ("changed", "hidden"),
+    [({}, True), ({"pp": 2}, False), ({"pp": 2, "vpp": 2}, True), ({"recompute": "full"}, False)],
+)
+def test_an_exchange_is_hidden_where_the_layout_lets_it_be(changed, hidden):
+    """Megatron-Core, transformer_config.py: overlap_moe_expert_parallel_comm."""
+    sw = replace(SW, overlap_ep=True)
+    assert dispatched(sw, Layout(64, 64, **changed), True).overlap_ep is hidden
 
 
 def staged(model, **changed):

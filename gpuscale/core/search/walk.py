@@ -155,8 +155,10 @@ class Walk:
         for vpp, schedules in dealt.items():
             if vpp in large:
                 continue
-            for q, hides in ((p, True), (self.exposed, False)):
-                alike = [s for s in schedules if hides_exchange("none", pp, s[1]) == hides]
+            one = p is self.exposed
+            hiding = [s for s in schedules if one or hides_exchange("none", pp, s[1])]
+            rest = [s for s in schedules if s not in hiding]
+            for q, alike in ((p, hiding), (self.exposed, rest)):
                 if not alike:
                     continue
                 stages = stages_of(q, first, shape, vpp)
