@@ -316,7 +316,15 @@ class Passes:
     st.sampled_from([0.0, 0.5]),
     st.sampled_from([1.0, 2.5]),
     st.sampled_from([{}, {"mixed": False}, {"reserve_output": True}, {"prefilled": True}]),
-    st.sampled_from([{}, {"stages": 2}, {"wait_passes": 3, "wait_frac": 0.5}, {"intake_s": 0.02}]),
+    st.sampled_from(
+        [
+            {},
+            {"stages": 2},
+            {"poll_passes": 3},
+            {"poll_passes": 9, "poll_prompts": 2},
+            {"intake_s": 0.02},
+        ]
+    ),
 )
 def test_an_emptied_engine_holds_nothing(seed, prefix, each, kind, more):
     """What is let in is let out: cache, context and places are empty after the last request."""
@@ -594,9 +602,9 @@ def test_tokens_of_a_cache_by_hand():
     )
     drafted = Service(model, replace(eight, drafts=Drafts(2, (0.5,))), site, demand)
     assert drafted.scheduler.tokens_per_pass == 1.75
-    tuned = Service(model, eight, site, demand, Tuning(512, 16)).scheduler
+    tuned = Service(model, eight, site, demand, Tuning(512, 16, 3)).scheduler
     assert (tuned.token_budget, tuned.max_sequences) == (512, 16)
-    assert tuned.wait_passes == 0
+    assert (tuned.poll_passes, tuned.poll_prompts) == (3, math.inf)
     assert plain.fits and plain.context_lacks_bytes == 0.0
     long = Service(model, eight, site, replace(demand, most_context=1e9))
     assert not long.fits
@@ -618,8 +626,9 @@ def test_prompts_wait_for_all_attention_ranks():
     soft = replace(at().software, gather_passes=60, chunk_tokens=8192.0)
     site, demand = replace(at(), software=soft), Demand(Lengths("fixed", 1024), Lengths("fixed", 9))
     found = Service(spec("deepseek-v3"), Replica(dp_attention=4, ep=4), site, demand).scheduler
-    assert (found.wait_passes, found.wait_frac, found.token_budget) == (60, 1 / 8, 32_768)
-    assert Service(spec("deepseek-v3"), Replica(tp=4), site, demand).scheduler.wait_passes == 0
+    assert (found.poll_passes, found.token_budget) == (60, 32_768)
+    assert found.poll_prompts == pytest.approx(4 * (1 + 1 / 2 + 1 / 3 + 1 / 4))
+    assert Service(spec("deepseek-v3"), Replica(tp=4), site, demand).scheduler.poll_passes == 0
 
 
 def test_demand_by_hand():

@@ -158,15 +158,21 @@ def test_too_long_for_the_cache_is_refused_not_endless():
     assert summarise(out).n_requests == 1
 
 
-def test_prompts_wait_for_others_while_some_decode():
-    """The second prompt waits three passes, or until the budget is half full."""
-    alone = run(Traffic([100, 100], [51, 1], [0.0, 0.011]), wait_passes=3, token_budget=1000)
-    # prompt to 10 ms, decode to 20, then it waits: decode to 30, 40, 50, mixed to 70
-    assert alone.first_s == pytest.approx([0.010, 0.070])
-    full = run(
-        Traffic([100, 500], [51, 1], [0.0, 0.011]), wait_passes=3, wait_frac=0.5, token_budget=1000
-    )
-    assert full.first_s[1] == pytest.approx(0.020 + 0.060)
+def test_prompts_wait_for_the_next_look_while_others_decode():
+    """SGLang's scheduler_recv_skipper.py: a look every fourth decode pass, and after a prompt's."""
+    prompts = Traffic([100, 100, 100], [51, 1, 1], [0.0, 0.011, 0.055])
+    seldom = run(prompts, poll_passes=4, token_budget=1000)
+    # prompt to 10 ms, decode to 50; the second to 70, the third came in that pass: to 90
+    assert seldom.first_s == pytest.approx([0.010, 0.070, 0.090])
+
+
+def test_prompts_wait_until_each_rank_has_one():
+    """TensorRT-LLM's _balance_adp_requests: two prompts are let in, one alone after the limit."""
+    both = Traffic([100, 100, 100], [51, 1, 1], [0.0, 0.011, 0.025])
+    together = run(both, poll_passes=9, poll_prompts=2, token_budget=1000)
+    assert together.first_s == pytest.approx([0.010, 0.060, 0.060])  # both read after 30 ms
+    alone = run(Traffic([100, 100], [51, 1], [0.0, 0.011]), poll_passes=9, poll_prompts=2)
+    assert alone.first_s[1] == pytest.approx(0.010 + 9 * 0.010 + 0.020)
 
 
 def test_requests_enter_one_after_another():

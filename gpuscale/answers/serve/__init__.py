@@ -153,6 +153,10 @@ class Serve(options.Machine, Priced, Swept):
         "Prompt tokens of a pass, from 32.", dim="positions", least=32, most=1e6
     )
     max_seqs: Asked[int | None] = whole("Sequences that run at a time.", most=1e6)
+    poll: Asked[int | None] = whole(
+        "Decode passes between two looks at new requests (SGLang, scheduler-recv-interval).",
+        most=1e6,
+    )
     context: Asked[int | None] = whole(
         "Longest context to be served; 128k is 131,072.", dim="positions", most=1e9
     )

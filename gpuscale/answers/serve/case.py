@@ -76,6 +76,8 @@ def case_of(asked: Serve) -> Case:
     meant = next(iter(named_engines), "")
     named = tuple(dict.fromkeys(reading.stored(w, meant) for w in asked.weights))
     weights = named or (loaded.model.published_format,)
+    if asked.poll and set(named_engines) != {"sglang"}:
+        raise GpuscaleError("--poll: an option of SGLang's scheduler", "give --engine sglang")
     engines = tuple(named_engines) or (_engine_of(weights, loaded.gpu.vendor),)
     kv = asked.kv.replace("fp16", "bf16") if asked.kv else None
     notes = [f"{e} was not measured: figures are {near[e]}'s" for e in asked.engine if e in near]
@@ -204,7 +206,7 @@ def candidates(asked: Serve, case: Case) -> list[Candidate]:
                 formats = replace(formats, attention_format=GGUF_BESIDE)
             shown = reading.SHOWN.get(engine, engine)
             if asked.disagg not in (None, "auto"):
-                tuning = Tuning(asked.chunk, asked.max_seqs)
+                tuning = Tuning(asked.chunk, asked.max_seqs, asked.poll)
                 pools = pools_by_hand(asked, case, engine, formats, tuning)
                 found.append(Candidate(pool_text(pools), shown, weights, pools))
                 continue
@@ -232,7 +234,7 @@ SHARES = tuple(i / 32 for i in range(33))
 
 def _tuning(asked: Serve, case: Case, replica: Replica, site: ServingSite) -> Tuning:
     """Chunk and sequences by hand; adapters; as much on the host as does not fit."""
-    plain = Tuning(asked.chunk, asked.max_seqs)
+    plain = Tuning(asked.chunk, asked.max_seqs, asked.poll)
     kind, shares = _offloaded(asked, case.model)
     if asked.lora is None and not shares:
         return plain

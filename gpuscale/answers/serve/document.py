@@ -182,7 +182,7 @@ def _answer(
     service = what.decode if isinstance(what, PooledService) else what
     replica = None if isinstance(what, PooledService) else service.replica
     alone = None if isinstance(what, PooledService) or asked.only else service.closed(1, 1)
-    keys = ("tp", "pp", "dp_attention", "ep")
+    keys, gathers = ("tp", "pp", "dp_attention", "ep"), bool(replica and replica.dp_attention > 1)
     degrees: dict[str, Any] = {name: getattr(replica, name, None) for name in keys}
     ttft_width, tpot_width = widths(case, best, wanted)
     limited = wanted.limits.ttft is not None or wanted.limits.tpot is not None
@@ -195,7 +195,7 @@ def _answer(
         as_it_comes=age_text(case, case.engine_of(row.engine)),
         **{f.name: getattr(row, f.name) for f in fields(Served)},
         **degrees,
-        gather_passes=service.scheduler.wait_passes,
+        gather_passes=gathers * service.site.software.gather_passes,
         kv=service.replica.kv_format,
         rate_per_s=wanted.rate_per_s,
         binding=best.binding,

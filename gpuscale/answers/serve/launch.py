@@ -76,6 +76,7 @@ def facts_of(asked: Serve, case: Case, found: Found, s: Service) -> dict[str, An
         "ep": r.ep if r.ep > 1 else 0,
         "sequences": sequences,
         "chunk": s.scheduler.token_budget // r.dp_attention,
+        "poll": asked.poll,
         "context": asked.context,
         "share": share,
         "quantisation": "" if model.endswith("-FP8") else QUANTISED.get(weights, ""),

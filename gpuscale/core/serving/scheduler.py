@@ -39,8 +39,8 @@ class Scheduler:
     request_s: float = 0.0  # of a request outside the engine: HTTP, tokeniser
     intake_s: float = 0.0  # of one after another at the server's door
     prefilled: bool = False  # prompts come with their cache: the decode pool of two
-    wait_passes: int = 0  # decode passes that prompts wait for more of them, to be read together
-    wait_frac: float = 1.0  # of the token budget, at which they wait no longer
+    poll_passes: int = 0  # decode passes between two looks at the prompts that came
+    poll_prompts: float = math.inf  # of them with which nobody waits for the next look
     cold_factor: float = 1.0  # passes with the prompts that a closed loop starts with, over others
 
     def __post_init__(self) -> None:

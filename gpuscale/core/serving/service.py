@@ -79,6 +79,15 @@ def rounds(concurrency: int) -> int:
     return min(CLOSED_ROUNDS, max(3, MOST_CLOSED // max(1, concurrency)))
 
 
+def covering(n_ranks: int) -> float:
+    """Find how many prompts come, each at any rank, until every rank has one: ``n H_n`` (Feller).
+
+    >>> round(covering(8), 1)
+    21.7
+    """
+    return n_ranks * sum(1.0 / i for i in range(1, n_ranks + 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What is asked of a service, apart from how often."""
@@ -107,6 +116,7 @@ class Tuning:
 
     chunk_tokens: float | None = None
     max_sequences: float | None = None
+    poll_passes: int | None = None  # see `Scheduler`
     extras: Extras | None = None  # adapters, weights on the host
 
 
@@ -232,6 +242,8 @@ class Service(UnderLoad):
         elif fixed > 0.0:
             most = min(most, free / fixed)
         drafts, one_machine = self.replica.drafts, self.site.domain
+        gathers = ranks > 1 and soft.gather_passes > 0
+        poll = self.tuning.poll_passes or (soft.gather_passes if gathers else 0)
         return Scheduler(
             token_budget=int(chunk * ranks),
             max_sequences=max(1, int(most * ranks)),
@@ -247,8 +259,8 @@ class Service(UnderLoad):
             # reader takes 81 (lmsys.org, 2025-05-05)
             intake_s=0.0 if self.prefilled else soft.intake_s / max(1.0, self.n_gpus / one_machine),
             prefilled=self.prefilled,
-            wait_passes=soft.gather_passes if ranks > 1 else 0,
-            wait_frac=min(1.0, demand.inputs.mean / chunk),
+            poll_passes=0 if self.prefilled else poll,
+            poll_prompts=covering(ranks) if gathers else math.inf,
             cold_factor=self.site.kernels.cold_factor if demand.cold else 1.0,
         )
 

@@ -56,7 +56,7 @@ class Engine:
         self.now = self.held = self.context = 0.0
         self.steps = self.n_arrived = self.decoded = 0
         self.waiting: deque[int] = deque()
-        self.wait_until = 0  # step until which prompts wait for others
+        self.wait_until = self.read_at = 0  # step of the next look at prompts; of the last one
         self.cold = traffic.concurrency  # prompts that its first passes read
         self.partial = -1  # the one prompt that is read in part
         self.todo = 0  # tokens of it still to be read
@@ -145,8 +145,10 @@ class Engine:
             self.out.n_refused += 1
             self._gone(i)
         else:
-            if not self.waiting:
-                self.wait_until = self.steps + s.wait_passes
+            if not self.waiting and s.poll_passes:
+                gathers = s.poll_prompts < NEVER  # else it looks at once after a prompt's pass
+                looks = max(int(gathers), -((self.read_at - self.steps) // s.poll_passes))
+                self.wait_until = self.read_at + looks * s.poll_passes
             self.waiting.append(i)
 
     def _enters(self, at_s: float) -> float:
@@ -155,16 +157,15 @@ class Engine:
         return self.door - self.s.intake_s + self.s.request_s
 
     def _waits(self) -> bool:
-        """Whether the prompts wait for more, while others decode (TensorRT-LLM, batch_wait)."""
-        s = self.s
+        """Whether nobody looks at the prompts yet, while others decode.
+
+        SGLang, `scheduler_recv_skipper.py`: one look in `--scheduler-recv-interval` decode passes.
+        TensorRT-LLM, `py_executor.py`, `_balance_adp_requests`: prompts wait until each attention
+        rank has one, or for `timeout_iters` passes since the last were let in.
+        """
         if self.steps >= self.wait_until or self.partial >= 0 or not self.running:
             return False
-        left = s.wait_frac * self.budget
-        for i in self.waiting:
-            left -= self.prompt[i]
-            if left <= 0.0:
-                return False
-        return True
+        return len(self.waiting) < self.s.poll_prompts
 
     def _gone(self, i: int) -> None:
         """One request less; in a closed loop the next one comes."""
@@ -218,8 +219,8 @@ class Engine:
                 self.partial = -1
         if tokens == 0:
             return False
-        self.wait_until = self.steps + s.wait_passes
         self._pass_with(tokens, keys / tokens, along, done)
+        self.read_at = self.steps
         return True
 
     def _let_in(self) -> None:

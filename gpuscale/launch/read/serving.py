@@ -272,8 +272,7 @@ def _limits(line: _Line, engine: str) -> None:
 def _extras(line: _Line) -> None:
     """Put passes, adapters, drafts and pools on the record, and what the host keeps."""
     found, serves = line.found, line.found.serves
-    if chunk := line.whole("chunk"):
-        serves["chunk"] = chunk
+    serves |= {name: n for name in ("chunk", "poll") if (n := line.whole(name))}
     if "eager" in line.given and line.given["eager"][1].lower() != "false":
         serves["eager"] = True
     if "lora" in line.given:
