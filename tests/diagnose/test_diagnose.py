@@ -20,7 +20,8 @@ WORDS = """wrong-peak wrong-flop-count wrong-config timing-mistake message-too-s
 flash-attention-off missing-kernel-build unfused-kernels eager-moe misaligned-shape fp8-overhead
 launch-bound jit-compile pipeline-bubble tiny-batch recompute-full overlap-off sequence-parallel-off
 zero-stage zero-over-slow-network padding fp32-weights gradient-checkpointing-off unfused-loss
-logits-kept eval-logits reference-model fragmentation memory-leak cuda-graph-memory
+logits-kept eval-logits reference-model rollout-engine-share fragmentation memory-leak
+cuda-graph-memory
 vram-spill-to-host prefetch network-tcp gdr-off acs-iommu single-nic nic-mapping numa-affinity
 nccl-version nccl-tuning fabric-routing pcie-no-p2p cpu-bound-dataloader cpu-optimizer-threads
 cpu-bound-engine client-bound storage-io checkpoint-pause straggler power-cap thermal-throttle
@@ -36,6 +37,20 @@ def asked(*args, stdin=""):
 
 def first(*args, stdin=""):
     return asked(*args, stdin=stdin)["causes"][0]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause", "word"),
+    [  # trl#2688: 0.9 to 0.7; EasyR1#1: 0.7 to 0.6; a third of the card is no cause
+        ("software=trl; vllm_gpu_memory_utilization=0.9", "rollout-engine-share", "0.3"),
+        ("software=verl; rollout.gpu_memory_utilization=0.7", "rollout-engine-share", "rollout."),
+        ("software=trl; vllm_gpu_memory_utilization=0.3", "reference-model", "ref"),
+    ],
+)
+def test_the_share_of_a_rollout_engine_is_blamed_where_it_is_large(settings, cause, word):
+    what = "model=qwen2.5-7b; method=grpo; gpus=8; gpu=h100; " + settings
+    found = asked("--measured", "oom=1", "--kind", "rl", "--settings", what)["causes"][0]
+    assert found["cause"] == cause and word in found["remedy"]
 
 
 def test_the_catalogue_is_whole():

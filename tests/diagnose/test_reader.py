@@ -48,6 +48,7 @@ PRINTED = [  # a line as it is printed, a fact of it, its value in SI
     ("step:10/1750 train_time:1234ms step_avg:142.51ms", "step_time", 0.14251),
     ("Model loading took 14.9888 GiB memory and 5.2 seconds", "weights_memory", 14.9888 * 2**30),
     ("GPU KV cache size: 75,840 tokens", "kv_tokens", 75840),
+    ("set 'enforce_eager=True' or use '--enforce-eager' in the CLI.", "", None),  # a hint (vllm#11251)
     ("# GPU blocks: 1381, # CPU blocks: 2048", "kv_blocks", 1381),
     (
         "Decode batch, #running-req: 8, #token: 12345, token usage: 0.05, cuda graph: True, gen "

@@ -234,13 +234,9 @@ SHARES = tuple(i / 32 for i in range(33))
 
 def _tuning(asked: Serve, case: Case, replica: Replica, site: ServingSite) -> Tuning:
     """Chunk and sequences by hand; adapters; as much on the host as does not fit."""
-    plain = Tuning(asked.chunk, asked.max_seqs, asked.poll)
+    extras = None if asked.lora is None else Extras(asked.lora)
+    plain = Tuning(asked.chunk, asked.max_seqs, asked.poll, extras)
     kind, shares = _offloaded(asked, case.model)
-    if asked.lora is None and not shares:
-        return plain
-    with_adapters = replace(plain, extras=Extras(asked.lora))
-    if not shares:
-        return with_adapters
     pcie = case.loaded.gpu.pcie_bytes_per_s or PCIE_BYTES_PER_S
     for share in shares:
         offload = Offload(kind, share, asked.host_bandwidth, HOST_FLOP_PER_S, pcie)
@@ -248,7 +244,7 @@ def _tuning(asked: Serve, case: Case, replica: Replica, site: ServingSite) -> Tu
         by_hand = len(shares) == 1
         if by_hand or Service(case.model, replica, site, case.demand, tuning).fits:
             return tuning
-    return with_adapters
+    return plain
 
 
 def _offloaded(asked: Serve, model: ModelSpec) -> tuple[str, tuple[float, ...]]:
