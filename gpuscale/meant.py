@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 
 CLUSTER = "that is a cluster; its GPUs are h100-sxm, a100-sxm-80gb, b200 ..."
-SIZE = "a number of parameters alone: `gpuscale memory --params 7B`"
 
 
 def packaged(name: str) -> dict[str, Any]:
@@ -32,7 +31,7 @@ def names() -> dict[str, dict[str, str]]:
     return found
 
 
-COUNTED = re.compile(r"(\d{1,4})-?[x*]-?([a-z\d][\w-]+)|([a-z][\w-]*?)(?:-[x*]-?|[x*])(\d{1,4})")
+COUNTED = re.compile(r"(\d{1,4})-?[x*]-?([a-z\d][\w-]+)|(\w[\w-]+?)(?:-[x*]-?|[x*])(\d{1,4})")
 SLICE = re.compile(r"(?:tpu-?)?v(3|4|5p|5e|5litepod|6e)-(\d+)")
 CORES = ("3", "4", "5p")
 """Generations of TPU whose slices are named by cores, two a chip; the others by chips."""
@@ -63,7 +62,10 @@ def meant(kind: str, name: str) -> str:
         return f"a slice of {n_chips} chips: {name} with --gpus {n_chips}"
     if topics[:1] == ["gpu"] and word.startswith(("dgx-", "hgx-")):
         return CLUSTER
-    return SIZE if topics[:1] == ["model"] and re.fullmatch(r"[\d.]+[bmt]", word) else ""
+    if topics[:1] == ["model"] and re.fullmatch(r"[\d.]+[bmt]", word):
+        sizes = f"`gpuscale presets {word} --kind model` lists those of this size"
+        return f"{sizes}; of the number alone: `gpuscale memory --params {word.upper()}`"
+    return ""
 
 
 def family(name: str, known: Iterable[str]) -> str:

@@ -86,6 +86,15 @@ def usual_seq_len(asked: int | None, model: ModelSpec) -> int:
     return asked or min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN)
 
 
+def too_long(tokens: float, model: ModelSpec) -> list[str]:
+    """Warn of a request longer than the model was made for, unless its positions reach on."""
+    most = model.max_position or tokens
+    if tokens <= most or model.position in ("alibi", "none"):
+        return []
+    why = "an engine refuses more unless positions are stretched (rope scaling)"
+    return [f"{model.name} was made for {most:,} tokens, a request has {tokens:,.0f}: {why}"]
+
+
 def software(fine_tuning: str = "") -> Asked[str | None]:
     """Framework of a training job."""
     tuned = f"; fine-tuning: {fine_tuning}" if fine_tuning else ""

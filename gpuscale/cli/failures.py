@@ -55,7 +55,7 @@ def _extra(text: str, command: str) -> str:
     from gpuscale.answers.ask import fields_of
     from gpuscale.answers.values import quantity
     from gpuscale.cli.invoked import words
-    from gpuscale.io.presets import preset_names
+    from gpuscale.io.presets import find_preset, preset_names
 
     extra = next(iter(text.rpartition("(")[2].rstrip(") ").split()), "")
     said = words()
@@ -63,6 +63,8 @@ def _extra(text: str, command: str) -> str:
         joined = f"{before}-{extra}".lower()
         if joined in preset_names("model"):
             return f"did you mean `{joined}`?"
+    if find_preset("gpu", extra):
+        return f"the GPU is an option: --gpu {extra}"
     if command in COMMANDS and "bytes" in fields_of(question_of(command)):
         try:
             quantity(extra, "bytes", "--bytes")

@@ -18,31 +18,19 @@ def _scaled(prefixes: dict[str, float], *suffixes: str, factor: float = 1.0) -> 
 
 _BYTES = _scaled(_DECIMAL | _BINARY, "B")
 _FLOP = _scaled(_DECIMAL, "FLOP", "FLOPs")
-_TIME = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "days": 86400.0,
-    "w": 604800.0,
-    "y": 31557600.0,
+_TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_TIME |= {"d": 86400.0, "w": 604800.0, "y": 31557600.0}
+_WORDS = "s sec second|min minute|h hr hour|d day|w week|y year"
+_TIME |= {
+    w + s: _TIME[ws[0]]
+    for ws in map(str.split, _WORDS.split("|"))
+    for w in ws[1:]
+    for s in ("", "s")
 }
-_COUNT = {
-    "": 1.0,
-    "k": 1e3,
-    "K": 1e3,
-    "M": 1e6,
-    "B": 1e9,
-    "G": 1e9,
-    "T": 1e12,
-    "Ki": 1024.0,
-    "Mi": 2.0**20,
-}
+_COUNT = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_COUNT |= {"Ki": 1024.0, "Mi": 2.0**20}
 _USD = {p + s: v for p, v in _COUNT.items() for s in ("USD", "$")} | {"": 1.0}
+_COUNT |= {"m": 1e6, "b": 1e9, "t": 1e12, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 
 UNITS: dict[str, dict[str, float]] = {
     "bytes": _BYTES,

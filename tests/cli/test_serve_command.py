@@ -642,3 +642,14 @@ def test_an_engine_without_figures_of_its_own_is_said_to_have_none(name, near):
     assert own["result"]["tpot_mean_s"] == other["result"]["tpot_mean_s"]
     said = f"{name} was not measured: figures are {near}'s"
     assert said in other["warnings"] and said not in own["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens", "more"), [("llama3-8b", 32_768, True), ("mpt-7b", 4096, False)]
+)
+def test_a_request_longer_than_the_model_was_made_for_is_said(model, tokens, more):
+    # vllm/config/model.py, _get_and_verify_max_len refuses it; ALiBi has no last position
+    line = f"serve {model} --gpu a100 --gpus 1 --concurrency 1 --json --output-len 8 --input"
+    short, long = (json.loads(invoke(*line.split(), str(n)).stdout) for n in (1024, tokens))
+    assert not any("was made for" in w for w in short["warnings"])
+    assert any("was made for" in w for w in long["warnings"]) == more

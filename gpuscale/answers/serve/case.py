@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.options import too_long
 from gpuscale.answers.serve import reading
 from gpuscale.core.formats import number_format
 from gpuscale.core.serving import layouts
@@ -79,7 +80,6 @@ def case_of(asked: Serve) -> Case:
     if asked.poll and set(named_engines) != {"sglang"}:
         raise GpuscaleError("--poll: an option of SGLang's scheduler", "give --engine sglang")
     engines = tuple(named_engines) or (_engine_of(weights, loaded.gpu.vendor),)
-    kv = asked.kv.replace("fp16", "bf16") if asked.kv else None
     notes = [f"{e} was not measured: figures are {near[e]}'s" for e in asked.engine if e in near]
     for name in weights:
         if name in ("fp8", "fp8-block", "nvfp4", "mxfp4") and not loaded.gpu.flop_per_s(name):
@@ -96,11 +96,12 @@ def case_of(asked: Serve) -> Case:
         sites[engine] = matured(_set_by_hand(asked, loaded.model, site), ages[engine])
     context = float(asked.context or 0)
     demand = Demand(asked.prompts, asked.output_len, asked.prefix_hit, context, asked.cold)
+    notes += too_long(context or demand.mean_context, loaded.model)
     return Case(
         loaded=loaded,
         engines=engines,
         weights=weights,
-        kv=kv,
+        kv=asked.kv.replace("fp16", "bf16") if asked.kv else None,
         demand=demand,
         limits=Limits(asked.ttft, asked.tpot),
         sites=sites,
@@ -241,8 +242,7 @@ def _tuning(asked: Serve, case: Case, replica: Replica, site: ServingSite) -> Tu
     for share in shares:
         offload = Offload(kind, share, asked.host_bandwidth, HOST_FLOP_PER_S, pcie)
         tuning = replace(plain, extras=Extras(asked.lora, offload if share else None))
-        by_hand = len(shares) == 1
-        if by_hand or Service(case.model, replica, site, case.demand, tuning).fits:
+        if len(shares) == 1 or Service(case.model, replica, site, case.demand, tuning).fits:
             return tuning
     return plain
 
