@@ -273,3 +273,33 @@ def test_a_pace_in_words_is_a_ratio(text, ratio):
 @pytest.mark.parametrize("expected", ["m=1..1e30:3", "mfu=...", "9" * 400, "0", ",,,", "1/0"])
 def test_no_expectation_ends_in_a_traceback(expected):
     asked("--measured", "mfu=30 %", "--expected", expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "factor"),
+    [  # Qwen3#295 and vllm#2418 print both numbers; a sampler's warm-up is no matter of length
+        (
+            "ValueError: The model's max seq len (32768) is larger than the maximum number of "
+            "tokens that can be stored in KV cache (7344).",
+            "--max-model-len 7344",
+            32768 / 7344,
+        ),
+        (
+            "ValueError: The model's max seq len (4096) is larger than the maximum number of "
+            "tokens that can be stored in KV cache (3664).",
+            "--max-model-len 3664",
+            4096 / 3664,
+        ),
+        (
+            "CUDA out of memory occurred when warming up sampler with 1024 dummy requests.",
+            "--max-num-seqs 64",
+            None,
+        ),
+    ],
+)
+def test_what_an_engine_refuses_names_the_change_that_fits(line, change, factor):
+    found = asked("-", stdin=line + "\n")
+    assert found["out_of_memory"]["changes"][-1].startswith(change)
+    if factor:
+        assert found["causes"][0]["cause"] == "kv-cache-small"
+        assert found["causes"][0]["explains_factor"] == pytest.approx(factor, rel=0.15)

@@ -62,6 +62,9 @@ def diagnosed(asked: Diagnose) -> Answered:
     features = features_of(case, past.features)
     causes = load_causes()
     model, factors = predicted(case, {c.word: c for c in causes})
+    wanted, held = case.log_number("max_model_len"), case.log_number("most_model_len")
+    if wanted and held:  # the engine says both
+        factors = {**factors, "kv-cache-small": wanted / held}
     if model is not None:
         features["model_ratio"] = model.ratio
         if model.quantity not in COUNTED:

@@ -38,6 +38,13 @@ def out_of_memory(case: Case) -> OutOfMemory | None:
     return OutOfMemory(parts, asked, short, spare, _changes(case, asked, spare, total))
 
 
+REFUSED = {
+    "graphs": "--max-num-seqs 64: the sampler is warmed up with as many requests",
+    "not-free": "free the GPU of other processes; a lower --gpu-memory-utilization",
+}
+"""What an engine refused for, if not for its cache -> the smallest change."""
+
+
 def _changes(
     case: Case, asked: float | None, spare: float | None, total: float | None
 ) -> tuple[str, ...]:
@@ -45,13 +52,11 @@ def _changes(
     found = []
     if asked and spare and spare > asked:
         found.append("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: as much is reserved")
-    if case.log_text("start_refused"):
+    if why := case.log_text("start_refused"):
         most = case.log_number("most_model_len")
-        to = f" {most:,.0f}" if most else ""
-        found.append(
-            f"--max-model-len{to}; --kv-cache-dtype fp8; more GPUs (--tensor-parallel-size)"
-        )
-        return tuple(found)
+        length = f"--max-model-len {most:.0f}" if most else "--max-model-len"
+        cache = f"{length}; --kv-cache-dtype fp8; more GPUs (--tensor-parallel-size)"
+        return (*found, REFUSED.get(why, cache))
     if case.kind == "serving":
         found.append("--gpu-memory-utilization 0.85; --max-num-seqs 64; --enforce-eager")
         return tuple(found)
