@@ -180,6 +180,8 @@ def test_a_mixture_is_recomputed_as_its_published_recipes_are(tmp_path):
     args = "deepseek-v3 --gpus 2048 --cluster deepseek-h800 --precision fp8 --seq-len 4096"
     found = plan(*args.split(), "--global-batch", "15360", "-o", str(path))
     assert found["layout"]["recompute"] == "selective"
+    said = "recomputed: layernorm, mla_up_proj, moe_act (--recompute-modules)"
+    assert said in found["taken"]
     assert "--recompute-modules layernorm mla_up_proj moe_act" in path.read_text("utf-8")
     days = 2.664e6 / 2048 / 24
     assert found["tuned"]["days"] == pytest.approx(days, rel=0.1)

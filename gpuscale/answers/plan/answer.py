@@ -140,7 +140,7 @@ def plan_result(
         remedies=remedies,
         pareto=pareto,
         counts=result.counts,
-        taken=unsaid(case, request),
+        taken=unsaid(case, request, lay.recompute),
         job=job.job,
         job_toml=job.job_toml,
     )

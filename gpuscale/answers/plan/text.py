@@ -176,7 +176,7 @@ def counts_text(counts: Counts, interrupted: bool = False) -> str:
     return text + ("; interrupted, best so far" if interrupted else "")
 
 
-def unsaid(case: Case, request: Request) -> tuple[str, ...]:
+def unsaid(case: Case, request: Request, recompute: str) -> tuple[str, ...]:
     """List what nobody said of a plan, and the options that say it."""
     asked, facts = request.asked, case.problem.facts
     found = []
@@ -190,4 +190,7 @@ def unsaid(case: Case, request: Request) -> tuple[str, ...]:
         found.append(f"{case.loaded.specs['software'].name} (--software)")
     if asked.precision is None:
         found.append(f"{', '.join(case.space.precision)} (--precision)")
+    modules = facts.settings.recompute_modules
+    if modules and not request.settings.recompute_modules and recompute == "selective":
+        found.append(f"recomputed: {', '.join(modules)} (--recompute-modules)")
     return tuple(found)
