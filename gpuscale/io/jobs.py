@@ -115,17 +115,19 @@ def job_problem(
 
     `loaded`: model, cluster and software of a question. `facts`: of the job, without settings.
     `wanted`: settings that were said. `degrees`: of the layout, as far as they are known: a layout
-    that cannot overlap the experts' exchange does not where nobody said that it should.
+    that cannot overlap the experts' exchange, or capture its layers, does not where nobody said so.
     """
     model, cluster, software = loaded.model, loaded.cluster, loaded.specs["software"]
     settings = settled(
         wanted, software, model, cluster, precision=precision, degrees=degrees, n_gpus=facts.n_gpus
     )
+    graphs = wanted.cuda_graphs if settings.cuda_graphs == "layer" else settings.cuda_graphs
+    ruling = replace(settings, overlap_ep=wanted.overlap_ep, cuda_graphs=graphs)
     return make_problem(
         model,
         cluster,
         software=software,
-        facts=replace(facts, settings=replace(settings, overlap_ep=wanted.overlap_ep)),
+        facts=replace(facts, settings=ruling),
         precision=precision,
         calibration=loaded.calibration,
         settings=settings,

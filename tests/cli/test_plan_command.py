@@ -206,6 +206,31 @@ def test_recompute_that_tuned_experts_exclude(capsys):
     assert "expert exchange overlapped" not in tuned["settings"]
 
 
+def test_full_recomputation_is_searched_without_the_graphs_that_exclude_it(capsys):
+    """NVFP4 experts are captured by layer (TE graphs) where the recomputation lets them."""
+    job = ("gpt-oss-120b", "--cluster", "dgx-b200", "--precision", "nvfp4", "--maturity", "tuned")
+    job = (*job, "--gpus", "8", "--seq-len", "65536")
+    code, answer = result_of(capsys, *job)
+    _, pinned = result_of(capsys, *job, "--recompute", "full")
+    assert code == 1
+    assert answer["result"]["peak_bytes"] == pinned["result"]["peak_bytes"]
+    assert answer["result"]["layout"]["recompute"] == "full"
+
+
+@pytest.mark.parametrize(
+    ("pins", "why"),
+    [
+        ("--cuda-graphs layer --recompute full", "exclude full recomputation"),
+        ("--overlap-ep on --schedule 1f1b --pp 2", "needs interleaved stages"),
+        ("--overlap-ep on --ep 1", "needs ep above 1"),
+    ],
+)
+def test_pins_that_a_setting_excludes_are_named(capsys, pins, why):
+    code, out, err = call(capsys, "gpt-oss-120b", "--gpus", "16", *pins.split())
+    assert (code, out) == (2, "")
+    assert why in err
+
+
 def test_text_has_all_sections(capsys):
     code, out, err = call(capsys, "llama3-70b", "--gpus", "1024")
     assert code == 0

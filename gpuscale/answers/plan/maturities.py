@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.plan.text import seconds
-from gpuscale.core.layout import hides_exchange
 from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import ByMaturity
 from gpuscale.core.quantity import format_si, format_time
 from gpuscale.core.run.time import SECONDS_PER_DAY
+from gpuscale.core.step.dispatch import unable
 from gpuscale.core.step.maturity import WORDS
 from gpuscale.io.jobs import job_problem, step_interval
 from gpuscale.io.maturity import Degrees
@@ -62,9 +62,13 @@ def taken(problem: Problem, request: Request, layout: Layout | None = None) -> J
     found = replace(settled, maturity=said.maturity, balance=said.balance)
     if layout is None or layout.recompute != "selective":
         found = replace(found, recompute_modules=said.recompute_modules)
-    if layout and problem.software.overlap_ep and layout.ep > 1 and found.overlap_ep is None:
-        hides = hides_exchange(layout.recompute, layout.pp, layout.vpp)
-        found = replace(found, overlap_ep=hides or None)
+    if layout is None:
+        return found
+    took = unable(problem.software, layout.recompute, layout.pp, layout.vpp)
+    if took.overlap_ep and layout.ep > 1 and found.overlap_ep is None:
+        found = replace(found, overlap_ep=True)
+    if took.cuda_graphs == "layer" and found.cuda_graphs is None:
+        found = replace(found, cuda_graphs="layer")
     return found
 
 

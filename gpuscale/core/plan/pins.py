@@ -271,7 +271,7 @@ def why_empty(space: Space, facts: Facts) -> str:
 
 def _reasons(space: Space, facts: Facts) -> Iterable[tuple[int, str]]:
     """(how far a combination came, what stopped it)."""
-    n = facts.n_gpus
+    n, refused = facts.n_gpus, facts.settings.refused_by
     for tp, cp, pp in product(space.tp, space.cp, space.pp):
         width = tp * cp * pp
         dp, rest = divmod(n, width)
@@ -298,6 +298,11 @@ def _reasons(space: Space, facts: Facts) -> Iterable[tuple[int, str]]:
                 for v in (space.vpp if s == "interleaved" else (1,))
             ),
             all_or_none(against_zero(z, None, pp, dp, cp, facts) for z in space.zero_stage),
+            all_or_none(
+                Broken("settings", why) if (why := refused(pp, vpp, ep, mode)) else None
+                for vpp in (1, *(space.vpp if "interleaved" in space.schedule else ()))
+                for ep, mode in product(sorted(space.ep, reverse=True), space.recompute)
+            ),
         ]
         yield next(((i + 2, r) for i, r in enumerate(reasons) if r), (0, ""))
 

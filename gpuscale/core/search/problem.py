@@ -14,7 +14,7 @@ from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.rules import Facts
 from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s
-from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH
+from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH, unable
 from gpuscale.core.step.layer import BareLayer, LayerParts, bare_layer, head_time, recomputing
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.offload import copies_s, offloads
@@ -68,13 +68,14 @@ def problem_for(problem: Problem, schedule: str) -> Problem:
     return replace(problem, software=software, cache=problem.cache.setdefault("dualpipe", {}))
 
 
-def exposed(problem: Problem) -> Problem:
-    """Problem of layouts in which no other micro-batch hides the experts' exchange."""
-    software = problem.software
-    if software.dualpipe or not software.overlap_ep:
+def exposed(problem: Problem, recompute: str = "none") -> Problem:
+    """Problem of stages without interleaving and of a recomputation: without what they exclude."""
+    old = problem.software
+    new = old if old.dualpipe else unable(old, recompute, 2, 1)
+    if new is old or not problem.facts.n_experts:
         return problem
-    software = replace(software, overlap_ep=False)
-    return replace(problem, software=software, cache=problem.cache.setdefault("exposed", {}))
+    cache = problem.cache.setdefault(("exposed", recompute), {})
+    return replace(problem, software=new, cache=cache)
 
 
 def _mixer(

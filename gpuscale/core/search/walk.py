@@ -73,7 +73,8 @@ class Walk:
         self.of_degrees = share(of_degrees, problem.facts, space.domain_gpus)
         self.of_recompute, self.of_states = share(of_recompute), share(of_states)
         self.of_schedule = share(of_schedule, problem.facts.n_layers)
-        self.groups, self.exposed = Groups(problem, space), exposed(problem)
+        self.groups = Groups(problem, space)
+        self.exposed, self.full = exposed(problem), exposed(problem, "full")
         self.more_is_slower = not any(space.offload_activations)  # else it spares copies
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
         self.late, self.room_bytes = problem.late, problem.room_bytes
@@ -143,7 +144,7 @@ class Walk:
             return large
         first = self.groups.layout(group, recompute, overlap_tp, tails.least)
         m, pp = first.n_micro_batches, first.pp
-        p = self.problem if hides_exchange(recompute[0], 1, 1) else self.exposed
+        p = self.full if recompute[0] == "full" else self.problem
         shape = shape_of(first, p.hardware, p.software)
         if recompute[1] is None:
             each_s = micro_batch_s(p, shape)
@@ -155,7 +156,7 @@ class Walk:
         for vpp, schedules in dealt.items():
             if vpp in large:
                 continue
-            one = p is self.exposed
+            one = p is self.full or p is self.exposed
             hiding = [s for s in schedules if one or hides_exchange("none", pp, s[1])]
             rest = [s for s in schedules if s not in hiding]
             for q, alike in ((p, hiding), (self.exposed, rest)):

@@ -29,6 +29,16 @@ def dispatched(sw: Software, layout: Layout, has_experts: bool) -> Software:
         return sw
     if layout.schedule == "dualpipe":
         return replace(sw, **DUALPIPE_DISPATCH)
-    if sw.overlap_ep and not hides_exchange(layout.recompute, layout.pp, layout.vpp):
-        return replace(sw, overlap_ep=False)
+    return unable(sw, layout.recompute, layout.pp, layout.vpp)
+
+
+def unable(sw: Software, recompute: str, pp: int, vpp: int) -> Software:
+    """Software without the habits of tuned mixtures that a layout excludes.
+
+    `core.settings.JobSettings.refused_by` has the same rules for what was said.
+    """
+    if sw.overlap_ep and not hides_exchange(recompute, pp, vpp):
+        sw = replace(sw, overlap_ep=False)
+    if sw.cuda_graphs == "layer" and recompute == "full":
+        sw = replace(sw, cuda_graphs="none")
     return sw

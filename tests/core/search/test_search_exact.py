@@ -478,11 +478,15 @@ def test_nothing_is_weighed_where_the_fastest_is_asked_for():
 
 
 @pytest.mark.parametrize("capacity_gb", [80, 2.5, 1.5])
-def test_an_exchange_is_hidden_where_a_layout_lets_it_be(capacity_gb: float) -> None:
-    """Neither under full recomputation nor in stages that are not interleaved (Megatron-Core)."""
+@pytest.mark.parametrize(("overlap_ep", "graphs"), [(True, "none"), (False, "layer")])
+def test_habits_of_tuned_experts_go_where_a_layout_lets_them(
+    capacity_gb: float, overlap_ep: bool, graphs: str
+) -> None:
+    """The exchange is hidden neither under full recomputation nor in stages that are not
+    interleaved, layers are captured without full recomputation (Megatron-Core)."""
     base = problem("moe", 8, capacity_gb * 1e9)
-    software = replace(base.software, overlap_ep=True)
-    memory = replace(base.memory_parameters, overlap_ep=True)
+    software = replace(base.software, overlap_ep=overlap_ep, cuda_graphs=graphs, host_layer_s=1e-3)
+    memory = replace(base.memory_parameters, overlap_ep=overlap_ep)
     p = replace(base, software=software, memory_parameters=memory, cache={}, memory_cache={})
     pins = FEW | {"tp": (1, 2), "pp": (1, 2, 4), "ep": (1, 4, 8), "recompute": ("none", "full")}
     pins |= {"schedule": ("1f1b", "interleaved"), "zero_stage": (1, 3)}
