@@ -36,8 +36,8 @@ from gpuscale.evidence.fit.collective_fit import (  # noqa: E402
     RANK_SCALE,
     SIZE_AXIS,
     SPREAD,
+    CollectiveFit,
     Fitted,
-    Job,
     fit_ops,
     log_errors,
 )
@@ -89,11 +89,11 @@ def order(key: Key) -> tuple[bool, str, bool, str]:
     return (not inside, link, kind == "custom", kind)
 
 
-def job_of(key: Key) -> Job:
+def job_of(key: Key) -> CollectiveFit:
     """Kinds that are fitted together: the all-reduce with its in-switch form where there is one."""
     inside, link, kind = key
     switch = inside and kind == "all-reduce" and link in ("nvlink4", "nvlink5", "nvlink6")
-    return Job(link, ("all-reduce", "nvls") if switch else (kind,), inside)
+    return CollectiveFit(link, ("all-reduce", "nvls") if switch else (kind,), inside)
 
 
 def grouped(rows: Sequence[CollectiveRow]) -> dict[Key, list[CollectiveRow]]:
@@ -105,7 +105,10 @@ def grouped(rows: Sequence[CollectiveRow]) -> dict[Key, list[CollectiveRow]]:
 
 
 def fit_table(
-    rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration], job: Job, ops: Fitted
+    rows: Sequence[CollectiveRow],
+    links: dict[str, LinkCalibration],
+    job: CollectiveFit,
+    ops: Fitted,
 ) -> PlaneTable:
     """Smooth what the constants leave over the log space of size and ranks."""
     rows = [r for r in rows if r.time_s]

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from gpuscale.answers.serve import Serve
-from gpuscale.answers.serve.case import Case, candidates, wanted_of
+from gpuscale.answers.serve.case import ServeCase, candidates, wanted_of
 from gpuscale.answers.serve.document import settled
 from gpuscale.answers.validate.served import FURTHER, QUANTITIES, asked_of, classes_of, values_of
-from gpuscale.core.serving.choose import Found, choose
+from gpuscale.core.serving.choose import FoundReplica, choose
 from gpuscale.core.serving.records import Kernels, ServingSoftware
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import number
@@ -167,7 +167,7 @@ class FitRow:
     row: Mapping[str, str]
     exact: Serve
     asked: Serve
-    case: Case
+    case: ServeCase
     classes: Mapping[str, str]
     measured: Mapping[str, float]
 
@@ -196,7 +196,7 @@ def fit_row(row: Mapping[str, str]) -> FitRow | None:
     return FitRow(row, exact, asked, case, classes_of(row, case, best, assumed), measured)
 
 
-def answered(asked: Serve, case: Case) -> Found | None:
+def answered(asked: Serve, case: ServeCase) -> FoundReplica | None:
     """Best layout of a question on the sites of a case; None where none fits."""
     found = candidates(asked, case)
     return choose(found, wanted_of(asked, case, found), asked.seed, shown=1).best

@@ -35,7 +35,7 @@ from gpuscale.io.presets import preset_names, preset_path
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import FILES, Calibration, calibrated_tables, train_folder
 from gpuscale.io.step_hardware import step_hardware
-from gpuscale.specs.software import Calibrated
+from gpuscale.specs.software import FittedValue
 
 HUBER = 0.12
 """Log error beyond which a row counts linearly."""
@@ -54,7 +54,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 class Problem:
     """Rows to fit, their weights, and the free parameters with their priors."""
 
-    def __init__(self, runs: list[TrainingRun], tables: dict[str, Calibrated] | None = None):
+    def __init__(self, runs: list[TrainingRun], tables: dict[str, FittedValue] | None = None):
         """Take the rows to fit and the parameter tables; by default those shipped."""
         self.runs = runs
         self.tables = tables or all_tables()
@@ -244,7 +244,7 @@ def row_weights(runs: list[TrainingRun]) -> Array:
     return np.asarray(weights * len(runs) / weights.sum() * 0.5)
 
 
-def all_tables() -> dict[str, Calibrated]:
+def all_tables() -> dict[str, FittedValue]:
     """Path -> table of every calibrated parameter that is shipped."""
     tables = dict(calibrated_tables())
     for name in preset_names("software"):
@@ -254,7 +254,7 @@ def all_tables() -> dict[str, Calibrated]:
     return tables
 
 
-def tie_groups(tables: dict[str, Calibrated]) -> dict[str, list[str]]:
+def tie_groups(tables: dict[str, FittedValue]) -> dict[str, list[str]]:
     """Name of a tie, or the path itself -> paths that are fitted as one."""
     groups: dict[str, list[str]] = {}
     for path, table in tables.items():

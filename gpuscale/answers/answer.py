@@ -13,7 +13,7 @@ from gpuscale.answers.ask import Question, Swept, fields_of
 from gpuscale.errors import GpuscaleError, typo_of
 
 if TYPE_CHECKING:
-    from gpuscale.answers.requirements import Requirement, Verdict
+    from gpuscale.answers.requirements import Requirement, RequirementVerdict
     from gpuscale.core.records import Term
     from gpuscale.render.document import Document, Point
 
@@ -160,7 +160,7 @@ class Answer(Mapping[str, Any]):
 
         return "\n".join(to_lines(self.document.terms))
 
-    def check(self, *requirements: str) -> list[Verdict]:
+    def check(self, *requirements: str) -> list[RequirementVerdict]:
         """Hold requirements such as ``"mfu>=0.4"`` against the numbers.
 
         Examples

@@ -20,13 +20,13 @@ from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
-    from gpuscale.core.rules import Broken, Facts
+    from gpuscale.core.rules import Broken, RuleFacts
     from gpuscale.core.settings import JobSettings
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
 
-def refusal(broken: Broken, facts: Facts, *, software_alone: bool = False) -> GpuscaleError:
+def refusal(broken: Broken, facts: RuleFacts, *, software_alone: bool = False) -> GpuscaleError:
     """Error of a broken rule: what is wrong, and where the rule is from."""
     soft = facts.runs_on
     origin = next((soft.sources[f] for f in FIELDS.get(broken.rule, ()) if f in soft.sources), "")

@@ -12,7 +12,7 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.core.run.checkpoint import SaveTime, Store
     from gpuscale.core.run.failures import Fleet
-    from gpuscale.core.run.goodput import Conditions, Outlook
+    from gpuscale.core.run.goodput import Outlook, RunConditions
     from gpuscale.specs.cluster import ClusterSpec
 
 
@@ -147,20 +147,20 @@ def restart_s(asked: Failing, n_gpus: int, saved: SaveTime) -> float:
 
 def conditions_of(
     asked: Failing, n_gpus: int, saved: SaveTime, other_per_s: float = 0.0, end: str = ""
-) -> Conditions:
+) -> RunConditions:
     """Say what a run meets: stops by the fleet's rate and `other_per_s` more, recovery, saves.
 
     `end`: "", or "low" or "high" of what is lost, of what nobody said.
     """
     from gpuscale.core.records import made_of
-    from gpuscale.core.run.goodput import Conditions
+    from gpuscale.core.run.goodput import RunConditions
     from gpuscale.io.run import recovery_s, row
     from gpuscale.specs.run import PeopleRow
 
     people = row("people", "debugging", PeopleRow, "loss")
     given = asked.debugging is not None
     return made_of(
-        Conditions,
+        RunConditions,
         saved,
         n_gpus=n_gpus,
         per_node_day=getattr(fleet_of(asked, n_gpus), f"{end}_per_node_day".lstrip("_")),

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers import ask
 from gpuscale.answers.ask import Asked, Converted, texts
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.textbook.quiz.explain import Figure, Step
+from gpuscale.textbook.quiz.explain import QuotedFigure, Step
 
 if TYPE_CHECKING:
     from gpuscale.render.document import Block, Document
-    from gpuscale.textbook.quiz.evaluate import Answer, Question
+    from gpuscale.textbook.quiz.evaluate import CheckedAnswer, QuizQuestion
 
 ONLY = ("agrees", "rounded", "wrong", "ambiguous")
 _COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguous": "ambiguous"}
@@ -85,7 +85,7 @@ class QuizExplained(QuizRow):
     source: str
     formula: str
     compute: str
-    figures: tuple[Figure, ...]
+    figures: tuple[QuotedFigure, ...]
     steps: tuple[Step, ...]
 
 
@@ -121,7 +121,7 @@ def _answer(asked: Quiz) -> Document:
     return _listed(chosen, {"text": words, "only": only, "document": document})
 
 
-def _row(answer: Answer) -> dict[str, Any]:
+def _row(answer: CheckedAnswer) -> dict[str, Any]:
     from dataclasses import fields
 
     from gpuscale.textbook.quiz.show import note_text
@@ -132,7 +132,7 @@ def _row(answer: Answer) -> dict[str, Any]:
     return {**held, **more, "note": note_text(q), "error": answer.error or None}
 
 
-def _listed(questions: tuple[Question, ...], inputs: dict[str, Any]) -> Document:
+def _listed(questions: tuple[QuizQuestion, ...], inputs: dict[str, Any]) -> Document:
     from gpuscale.render.document import Column, Document, Table
     from gpuscale.textbook.quiz.evaluate import answer, load_reference
 
@@ -160,13 +160,13 @@ def _listed(questions: tuple[Question, ...], inputs: dict[str, Any]) -> Document
     )
 
 
-def _sources(questions: tuple[Question, ...]) -> list[dict[str, str]]:
+def _sources(questions: tuple[QuizQuestion, ...]) -> list[dict[str, str]]:
     """Documents of the questions, each once."""
     of = {q.document: q for q in questions}
     return [{"document": d, "title": q.title, "source": q.source} for d, q in of.items()]
 
 
-def _blocks(answers: list[Answer], matched: int, counts: dict[str, int]) -> list[Block]:
+def _blocks(answers: list[CheckedAnswer], matched: int, counts: dict[str, int]) -> list[Block]:
     """Tables by document and section, the notes under each, the summary last."""
     from itertools import groupby
 
@@ -190,7 +190,7 @@ def _blocks(answers: list[Answer], matched: int, counts: dict[str, int]) -> list
     return blocks
 
 
-def _section(title: str, answers: list[Answer]) -> list[Block]:
+def _section(title: str, answers: list[CheckedAnswer]) -> list[Block]:
     from gpuscale.render.document import Column, Facts, Table
     from gpuscale.textbook.quiz.show import exact_text, note_text, stated_text
 
@@ -209,7 +209,7 @@ def _section(title: str, answers: list[Answer]) -> list[Block]:
     return [table, Facts(notes, "notes")] if notes else [table]
 
 
-def _compared(a: Answer) -> list[tuple[str, str, str]]:
+def _compared(a: CheckedAnswer) -> list[tuple[str, str, str]]:
     """Compare what the document says with what is computed."""
     from gpuscale.textbook.quiz.show import DIMENSION, exact_text, stated_text, value_text
 
@@ -226,10 +226,10 @@ def _compared(a: Answer) -> list[tuple[str, str, str]]:
     return [*rows, ("matched", "yes" if a.matched else "NO", held)]
 
 
-def _explained(question: Question) -> Document:
+def _explained(question: QuizQuestion) -> Document:
     """One answer with formula, call, numbers put in, and the origin of each figure."""
     from gpuscale.render.document import Document, Facts, Text
-    from gpuscale.textbook.quiz.evaluate import Answer, load_reference, matches
+    from gpuscale.textbook.quiz.evaluate import CheckedAnswer, load_reference, matches
     from gpuscale.textbook.quiz.explain import explain, term
     from gpuscale.textbook.quiz.expression import ExpressionError
     from gpuscale.textbook.quiz.show import note_text
@@ -240,7 +240,7 @@ def _explained(question: Question) -> Document:
         raise GpuscaleError(f"{question.id} cannot be computed: {error}") from None
     expected, tolerance = load_reference()[question.id]
     matched = matches(found.exact, expected, tolerance)
-    answer = Answer(question, found.exact, matched, expected, tolerance)
+    answer = CheckedAnswer(question, found.exact, matched, expected, tolerance)
     answer_term = term(question, found)
     steps = [(s.call, "=", _full(s.value, "")) for s in found.steps]
     figures = [(f.name, _full(f.value, ""), f.source) for f in found.figures]

@@ -46,7 +46,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RequirementVerdict:
     """How a requirement came out."""
 
     requirement: str
@@ -134,17 +134,19 @@ def _shown(key: str, value: Any) -> str:
     return format_si(value, dim, digits=6) if dim and dim != "frac" else f"{value:.6g}"
 
 
-def check(requirement: Requirement, known: dict[str, Any]) -> Verdict:
+def check(requirement: Requirement, known: dict[str, Any]) -> RequirementVerdict:
     """Hold one requirement against the values of a result."""
     key = find(requirement.path, known)
     have = known[key]
     want = _wanted(requirement, key, have)
     need = _WORDS.get(requirement.sign, "") + _shown(key, want)
     met = have is not None and bool(_COMPARE[requirement.sign](have, want))
-    return Verdict(requirement.text, key, have, _shown(key, have), need, met)
+    return RequirementVerdict(requirement.text, key, have, _shown(key, have), need, met)
 
 
-def check_all(requirements: Iterable[Requirement], result: Any, command: str = "") -> list[Verdict]:
+def check_all(
+    requirements: Iterable[Requirement], result: Any, command: str = ""
+) -> list[RequirementVerdict]:
     """Hold requirements against a result; `memory.total_bytes` is also a key of `memory`.
 
     Raises GpuscaleError if a key is not in the result or a value has another unit.

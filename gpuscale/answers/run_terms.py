@@ -13,13 +13,13 @@ from gpuscale.core.run.time import SECONDS_PER_DAY, SECONDS_PER_HOUR
 if TYPE_CHECKING:
     from gpuscale.core.run.bill import Bill
     from gpuscale.core.run.checkpoint import Saver, SaveTime, Store
-    from gpuscale.core.run.goodput import Conditions, Outlook
+    from gpuscale.core.run.goodput import Outlook, RunConditions
 
 DALY = "Daly 2006, doi:10.1016/j.future.2004.11.016, exponential failures"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BilledTime:
     """What a bill was made of."""
 
     time_s: float
@@ -27,7 +27,7 @@ class Held:
     work_frac: float = 1.0
 
 
-def outlook_terms(found: Outlook, met: Conditions) -> tuple[Term, ...]:
+def outlook_terms(found: Outlook, met: RunConditions) -> tuple[Term, ...]:
     """Explain the expected time: the ideal over the part that is useful."""
     why = "time without failures over goodput"
     expected = "ideal_s / goodput_frac"
@@ -38,7 +38,7 @@ def outlook_terms(found: Outlook, met: Conditions) -> tuple[Term, ...]:
     )
 
 
-def _goodput(found: Outlook, met: Conditions) -> Term:
+def _goodput(found: Outlook, met: RunConditions) -> Term:
     g = found.goodput
     share = " * (1 - straggler_frac) * (1 - debug_frac)"
     if isinf(g.mtbf_s):
@@ -66,7 +66,7 @@ def _goodput(found: Outlook, met: Conditions) -> Term:
     return term_of("goodput_frac", "frac", formula, DALY, *given, **own)
 
 
-def _interval(found: Outlook, met: Conditions) -> Term:
+def _interval(found: Outlook, met: RunConditions) -> Term:
     from gpuscale.core.run.checkpoint import exact_interval_s
     from gpuscale.core.run.goodput import MOST_SAVES
 
@@ -118,7 +118,7 @@ def save_terms(
     )
 
 
-def bill_terms(bill: Bill, held: Held) -> tuple[Term, ...]:
+def bill_terms(bill: Bill, held: BilledTime) -> tuple[Term, ...]:
     """Explain the sums of a bill."""
     c = bill.charge
     hours = f"n_gpus * time_s / {SECONDS_PER_HOUR:g}"
@@ -143,7 +143,7 @@ def _own(bill: Bill) -> tuple[Term, ...]:
     )
 
 
-def _energy(bill: Bill, held: Held) -> list[Term]:
+def _energy(bill: Bill, held: BilledTime) -> list[Term]:
     c, draw, site = bill.charge, bill.draw, bill.site
     if c.energy_j is None or c.power_w is None or draw is None:
         return []

@@ -47,11 +47,11 @@ class Schema(Question):
 
 def schema_of(name: str) -> dict[str, Any]:
     """Make the schema of a command's answer, or of a sweep."""
-    from gpuscale.answers.requirements import Verdict
+    from gpuscale.answers.requirements import RequirementVerdict
     from gpuscale.render.schema import of_types
 
     results = SWEEP if name == "sweep" else question_of(name).RESULTS
-    return of_types(name, [_found(result) for result in results], Verdict)
+    return of_types(name, [_found(result) for result in results], RequirementVerdict)
 
 
 def _found(result: str) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, Swept, fields_of
-from gpuscale.answers.sweep_axis import Axis, read_axes
+from gpuscale.answers.sweep_axis import SweptKey, read_axes
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweptAnswer:
     """Answer at one point; `numbers` has the dotted keys of the result."""
 
     values: tuple[float | str, ...]
@@ -70,24 +70,24 @@ def option_names(question: type[Question]) -> dict[str, str]:
 
 
 def _point(
-    axes: tuple[Axis, ...],
+    axes: tuple[SweptKey, ...],
     index: tuple[int, ...],
     answer: str,
     note: str,
     numbers: Mapping[str, Any],
-) -> Point:
+) -> SweptAnswer:
     pairs = list(zip(axes, index, strict=True))
     values, labels = (tuple(a.values[i] for a, i in pairs), tuple(a.labels[i] for a, i in pairs))
-    return Point(values, labels, answer, note, numbers)
+    return SweptAnswer(values, labels, answer, note, numbers)
 
 
 def _answer(
     question: Swept,
     require: Sequence[Requirement],
-    axes: tuple[Axis, ...],
+    axes: tuple[SweptKey, ...],
     index: tuple[int, ...],
     names: Mapping[str, str],
-) -> Point:
+) -> SweptAnswer:
     settings, own = list(question.set), dict[str, str]()
     for axis, i in zip(axes, index, strict=True):
         text = axis.texts[i]
@@ -143,7 +143,7 @@ def _named(value: Any) -> Any:
     return [_named(item) for item in value]
 
 
-def chosen_keys(headlines: Sequence[str], points: list[Point], show: str | None) -> list[str]:
+def chosen_keys(headlines: Sequence[str], points: list[SweptAnswer], show: str | None) -> list[str]:
     """Keys of the result that are shown: those asked for, or the headlines."""
     known = {key: None for point in points for key in point.numbers}
     patterns = [p.strip() for p in show.split(",")] if show else list(headlines)
@@ -166,11 +166,11 @@ def chosen_keys(headlines: Sequence[str], points: list[Point], show: str | None)
     return kept
 
 
-def _varies(key: str, points: list[Point]) -> bool:
+def _varies(key: str, points: list[SweptAnswer]) -> bool:
     return len({str(p.numbers.get(key)) for p in points if p.answer != "error"}) > 1
 
 
-def _inputs(question: Swept, axes: tuple[Axis, ...]) -> dict[str, Any]:
+def _inputs(question: Swept, axes: tuple[SweptKey, ...]) -> dict[str, Any]:
     """Collect what stays the same at every point: fields that differ from their defaults."""
     names = option_names(type(question))
     left_out = {names.get(axis.key.replace("_", "-")) for axis in axes}

@@ -16,7 +16,7 @@ EXAMPLE = "for example --sweep cluster.node_egress_bytes_per_s=100GB/s..3.2TB/s 
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SweptKey:
     """One swept key; a dotted key is one of `--set`, another an option of the command."""
 
     key: str
@@ -25,7 +25,7 @@ class Axis:
     labels: tuple[str, ...]  # as shown
 
 
-def read_axes(given: tuple[str, ...]) -> tuple[Axis, ...]:
+def read_axes(given: tuple[str, ...]) -> tuple[SweptKey, ...]:
     """Read the sweeps of a command line.
 
     Raises GpuscaleError for more than two keys, a key given twice, no values, or too many of them.
@@ -48,7 +48,7 @@ def read_axes(given: tuple[str, ...]) -> tuple[Axis, ...]:
     return axes
 
 
-def read_axis(text: str, n_points: int) -> Axis:
+def read_axis(text: str, n_points: int) -> SweptKey:
     """Read ``KEY=LOW..HIGH[:N]`` (geometric) or ``KEY=A,B,C``."""
     key, _, values = text.partition("=")
     key, values = key.strip(), values.strip()
@@ -61,7 +61,7 @@ def read_axis(text: str, n_points: int) -> Axis:
     texts = tuple(t.strip() for t in values.split(","))
     if not all(texts):
         raise GpuscaleError(f"--sweep {text[:60]}: an empty value", EXAMPLE)
-    return Axis(key, texts, tuple(_read(key, t)[0] for t in texts), texts)
+    return SweptKey(key, texts, tuple(_read(key, t)[0] for t in texts), texts)
 
 
 def _read(key: str, text: str) -> tuple[float | str, str]:
@@ -75,7 +75,7 @@ def _read(key: str, text: str) -> tuple[float | str, str]:
     return text, ""
 
 
-def _range(key: str, low_text: str, high_text: str, count: str, n_points: int) -> Axis:
+def _range(key: str, low_text: str, high_text: str, count: str, n_points: int) -> SweptKey:
     shown = f"--sweep {key[:60]}={low_text[:30]}..{high_text[:30]}"
     (low, dim), (high, other) = _read(key, low_text), _read(key, high_text)
     if not isinstance(low, float) or not isinstance(high, float) or dim != other:
@@ -90,7 +90,7 @@ def _range(key: str, low_text: str, high_text: str, count: str, n_points: int) -
     values = _between(low, high, int(count) if count else None, n_points, dim)
     texts = tuple(str(int(v)) if v.is_integer() and v < 1e15 else repr(v) for v in values)
     numbers = tuple(int(t) if t.isdecimal() else v for t, v in zip(texts, values, strict=True))
-    return Axis(key, texts, numbers, tuple(format_si(v, dim) for v in values))
+    return SweptKey(key, texts, numbers, tuple(format_si(v, dim) for v in values))
 
 
 def _between(low: float, high: float, count: int | None, n_points: int, dim: str) -> list[float]:

@@ -10,8 +10,8 @@ from gpuscale.core.quantity import dimension_of, format_count, format_si
 from gpuscale.render.document import Block, Column, Document, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.sweep import Point
-    from gpuscale.answers.sweep_axis import Axis
+    from gpuscale.answers.sweep import SweptAnswer
+    from gpuscale.answers.sweep_axis import SweptKey
 
 MOST_GRIDS = 4
 
@@ -58,7 +58,11 @@ def amount(key: str, value: Any) -> str:
 
 
 def document(
-    name: str, inputs: dict[str, Any], axes: tuple[Axis, ...], shown: list[str], points: list[Point]
+    name: str,
+    inputs: dict[str, Any],
+    axes: tuple[SweptKey, ...],
+    shown: list[str],
+    points: list[SweptAnswer],
 ) -> Document:
     """Put the points together; the answer is no only where it is no at every point."""
     fixed = ", ".join(k if v is True else f"{k} {v}" for k, v in inputs.items() if k != "changed")
@@ -104,7 +108,7 @@ def _column(key: str) -> Column:
     return Column(key, key, lambda value: amount(key, value))
 
 
-def _long(axes: tuple[Axis, ...], shown: list[str], points: list[Point]) -> Table:
+def _long(axes: tuple[SweptKey, ...], shown: list[str], points: list[SweptAnswer]) -> Table:
     """One row per point; the answer and its note only where they say something."""
     # the table keeps raw values, for CSV
     labels = [dict(zip(a.values, a.labels, strict=True)) for a in axes]
@@ -122,7 +126,7 @@ def _long(axes: tuple[Axis, ...], shown: list[str], points: list[Point]) -> Tabl
     return Table(columns, rows)
 
 
-def _grid(axes: tuple[Axis, ...], key: str, points: list[Point]) -> Table:
+def _grid(axes: tuple[SweptKey, ...], key: str, points: list[SweptAnswer]) -> Table:
     """One number over both keys: the first key down, the second across."""
     down, across = axes
     width = len(across.texts)

@@ -21,7 +21,7 @@ MOST_JOBS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class JobCheck:
     """A command line and what its answer must meet: a table of the file."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
@@ -38,7 +38,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """How a job came out; `details` has a line for each thing that is wrong."""
 
     name: str
@@ -49,12 +49,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedJobs:
     """How the jobs came out."""
 
     total: int
     passed: int
-    jobs: tuple[Outcome, ...]
+    jobs: tuple[JobOutcome, ...]
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Check(WhatIf):
     """Run the jobs of a file and hold their answers against the requirements in it."""
 
     NAME: ClassVar[str] = "check"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.cli.check:Checked",)
+    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.cli.check:CheckedJobs",)
     EXAMPLE: ClassVar[str] = "gpuscale check jobs.toml --junit report.xml"
     file: Asked[str] = text("TOML with [[job]]: name, command, require.", ...)
     _: KW_ONLY
@@ -79,7 +79,7 @@ class Check(WhatIf):
         return _document(outcomes, self.file, {target: to_junit(outcomes)} if target else {})
 
 
-def shared_options(asked: Check, job: Job) -> tuple[str, ...]:
+def shared_options(asked: Check, job: JobCheck) -> tuple[str, ...]:
     """Options that ``--set`` and ``--calibration`` of the check mean for one of its jobs."""
     takes = fields_of(question_of(job.args[0]))
     found: list[str] = []
@@ -90,13 +90,13 @@ def shared_options(asked: Check, job: Job) -> tuple[str, ...]:
     return tuple(found)
 
 
-def read_jobs(data: dict[str, Any], where: str) -> list[Job]:
+def read_jobs(data: dict[str, Any], where: str) -> list[JobCheck]:
     """Read the jobs of a file.
 
     Raises GpuscaleError if there is none, or one of them has an unknown key or command.
     """
     if "job" not in data and "model" in data:  # a plan.toml: one job, which must have an answer
-        return [Job(command=shlex.join(("plan", "--job", where)), name=where)]
+        return [JobCheck(command=shlex.join(("plan", "--job", where)), name=where)]
     tables = data.get("job")
     if not isinstance(tables, list) or not tables or set(data) != {"job"}:
         raise GpuscaleError(
@@ -108,8 +108,8 @@ def read_jobs(data: dict[str, Any], where: str) -> list[Job]:
     return [_job(table, f"{where}: job {i + 1}") for i, table in enumerate(tables)]
 
 
-def _job(table: Any, where: str) -> Job:
-    job = checked(Job, table, where)
+def _job(table: Any, where: str) -> JobCheck:
+    job = checked(JobCheck, table, where)
     try:
         args = job.args
     except ValueError as error:
@@ -120,7 +120,7 @@ def _job(table: Any, where: str) -> Job:
     return replace(job, name=job.name or " ".join(args))
 
 
-def run_job(job: Job, shared: Sequence[str] = ()) -> Outcome:
+def run_job(job: JobCheck, shared: Sequence[str] = ()) -> JobOutcome:
     """Run one job in this process."""
     import contextlib
     import io
@@ -136,7 +136,7 @@ def run_job(job: Job, shared: Sequence[str] = ()) -> Outcome:
     line = " ".join(["gpuscale", *job.args, *shared])
     if code not in (0, 1):
         last = [t for t in err.getvalue().splitlines() if t.startswith("error: ")] or ["error"]
-        return Outcome(job.name, line, "error", took_s, (last[-1],))
+        return JobOutcome(job.name, line, "error", took_s, (last[-1],))
     verdicts = json.loads(out.getvalue()).get("requirements", [])
     wrong = [
         f"{v['requirement']}: have {v['have']}, need {v['need']}" for v in verdicts if not v["met"]
@@ -144,10 +144,10 @@ def run_job(job: Job, shared: Sequence[str] = ()) -> Outcome:
     answered = "yes" if code == 0 else "no"
     if job.answer not in ("any", answered) and not wrong:
         wrong.append(f"the answer is {answered}, {job.answer} is wanted")
-    return Outcome(job.name, line, "failed" if wrong else "passed", took_s, tuple(wrong))
+    return JobOutcome(job.name, line, "failed" if wrong else "passed", took_s, tuple(wrong))
 
 
-def to_junit(outcomes: list[Outcome]) -> str:
+def to_junit(outcomes: list[JobOutcome]) -> str:
     """Write a report in JUnit's XML."""
     from xml.etree import ElementTree as Xml
 
@@ -173,7 +173,7 @@ def to_junit(outcomes: list[Outcome]) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(suite, encoding="unicode")
 
 
-def _document(outcomes: list[Outcome], file: str, files: dict[Path, str]) -> Document:
+def _document(outcomes: list[JobOutcome], file: str, files: dict[Path, str]) -> Document:
     from gpuscale.render.document import Column, Document, Table, Text
 
     columns = [
@@ -189,7 +189,7 @@ def _document(outcomes: list[Outcome], file: str, files: dict[Path, str]) -> Doc
     ]
     n_passed = sum(o.verdict == "passed" for o in outcomes)
     bad = len(outcomes) - n_passed
-    result = Checked(len(outcomes), n_passed, tuple(outcomes))
+    result = CheckedJobs(len(outcomes), n_passed, tuple(outcomes))
     summary = f"{n_passed} passed" + (f", {bad} failed" if bad else "")
     blocks: list[Block] = [Table(columns, rows), Text(summary)]
     return Document("check", {"file": file}, result, blocks, answered_no=bad > 0, files=files)

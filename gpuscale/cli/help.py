@@ -68,7 +68,7 @@ def wrap(text: str, width: int) -> list[str]:
     return TextWrapper(width, break_on_hyphens=False, break_long_words=False).wrap(text)
 
 
-class Line(NamedTuple):
+class OptionLine(NamedTuple):
     """An option in a help."""
 
     brief: str  # without further spellings
@@ -134,7 +134,7 @@ def help_text(command: str, group: str, width: int) -> str:
 
 def _page(
     question: type[Question],
-    lines: Sequence[Line],
+    lines: Sequence[OptionLine],
     groups: Sequence[str],
     width: int,
     more: Sequence[str] = (),
@@ -197,7 +197,7 @@ def default_text(asked: Asked[Any]) -> str:
     return f"{asked.help} [default: {f'{value:g}' if isinstance(value, float) else value}]"
 
 
-def _own(question: type[Question]) -> Iterator[Line]:
+def _own(question: type[Question]) -> Iterator[OptionLine]:
     """Options of a question, the common ones of a group first."""
     found = []
     for name, (asked, argument) in fields_of(question).items():
@@ -205,15 +205,15 @@ def _own(question: type[Question]) -> Iterator[Line]:
             value = "" if asked.kind == "flag" else f" {asked.metavar or 'X'}"
             flags = ", ".join((_flag(name), *asked.flags)) + value
             text = default_text(asked)
-            found.append(Line(_flag(name) + value, flags, text, asked.group, asked.common))
+            found.append(OptionLine(_flag(name) + value, flags, text, asked.group, asked.common))
     yield from sorted(found, key=lambda x: x.common or 99)
 
 
-def _shown(question: type[Question]) -> Iterator[Line]:
+def _shown(question: type[Question]) -> Iterator[OptionLine]:
     """Options of how an answer is shown."""
     for name, (flags, metavar, text) in SHOWN.items():
         spelled = f"{flags} {metavar}".strip()
-        yield Line(spelled, spelled, text, "show", name not in RARE)
+        yield OptionLine(spelled, spelled, text, "show", name not in RARE)
 
 
 def _all_commands(width: int) -> str:

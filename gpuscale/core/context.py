@@ -20,7 +20,7 @@ class Exchange(NamedTuple):
     n_bytes: float
 
 
-class Split(NamedTuple):
+class ContextShape(NamedTuple):
     """What a kind needs to know of a layer and its layout."""
 
     cp: int
@@ -38,7 +38,7 @@ class ContextKind:
     name: str
     needs: Callable[[int, int, Sequence[int], Sequence[int]], str]
     """(cp, tp, heads, KV heads of the mixers that have fewer): what is missing, or ""."""
-    exchanges: Callable[[Split], tuple[Exchange, ...]]
+    exchanges: Callable[[ContextShape], tuple[Exchange, ...]]
     by_block: bool  # keys come rank by rank, each behind a kernel; else the core waits for all
     said_as: Mapping[str, str]  # framework -> its word for it; absent: it does not have it
     source: str
@@ -58,12 +58,12 @@ def _heads(cp: int, tp: int, heads: Sequence[int], kv_heads: Sequence[int]) -> s
     return ""
 
 
-def _gathered(x: Split) -> tuple[Exchange, ...]:
+def _gathered(x: ContextShape) -> tuple[Exchange, ...]:
     """K and V of all ranks pass every rank."""
     return (Exchange("gather", x.cp, 1, x.tokens * x.cp * x.kv_bytes),)
 
 
-def _resharded(x: Split) -> tuple[Exchange, ...]:
+def _resharded(x: ContextShape) -> tuple[Exchange, ...]:
     """Reshard queries and outputs, two bytes an element, and K and V, by heads and back."""
     n_bytes = x.tokens / x.tp * (2.0 * x.hidden_size * 2.0) + x.tokens * x.kv_bytes
     return (Exchange("all-to-all", x.cp, 1, n_bytes),)

@@ -55,7 +55,7 @@ RULES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RuleFacts:
     """The figures of a model and a job that the rules need, and the framework that runs it."""
 
     n_layers: int
@@ -94,7 +94,7 @@ def _sizes(specs: Any, *names: str) -> tuple[int, ...]:
 
 def facts_of(
     model: ModelSpec, seq_len: int, global_batch_size: int, n_gpus: int, runs_on: Capabilities = ANY
-) -> Facts:
+) -> RuleFacts:
     """Figures of a job that the rules of a layout need.
 
     `model`: the model. `seq_len, global_batch_size`: tokens of a sequence, sequences of a step [1].
@@ -102,7 +102,7 @@ def facts_of(
     """
     mixers = list(model.mixers.values())
     ffns = list(model.ffns.values())
-    return Facts(
+    return RuleFacts(
         n_layers=model.n_layers,
         head_counts=_sizes(mixers, "n_heads", "n_v_heads"),
         kv_head_counts=_sizes(mixers, "n_kv_heads", "n_k_heads", "n_groups"),
@@ -120,7 +120,7 @@ def facts_of(
     )
 
 
-def against_tp(tp: int, facts: Facts) -> Broken | None:
+def against_tp(tp: int, facts: RuleFacts) -> Broken | None:
     """TP splits heads, KV heads (or repeats them evenly) and FFN columns."""
     if tp == 1:
         return None
@@ -143,7 +143,7 @@ def against_tp(tp: int, facts: Facts) -> Broken | None:
     return None
 
 
-def against_sequence_parallel(on: bool, tp: int, cp: int, facts: Facts) -> Broken | None:
+def against_sequence_parallel(on: bool, tp: int, cp: int, facts: RuleFacts) -> Broken | None:
     """Sequence parallelism splits the tokens of a rank over TP; some frameworks decide it."""
     if tp == 1:
         return None
@@ -163,7 +163,7 @@ def against_sequence_parallel(on: bool, tp: int, cp: int, facts: Facts) -> Broke
     return None
 
 
-def against_cp(cp: int, cp_kind: str, tp: int, facts: Facts) -> Broken | None:
+def against_cp(cp: int, cp_kind: str, tp: int, facts: RuleFacts) -> Broken | None:
     """Split the sequence in 2*cp chunks; a kind may need more, as Ulysses heads."""
     if cp == 1:
         return None
@@ -178,7 +178,7 @@ def against_cp(cp: int, cp_kind: str, tp: int, facts: Facts) -> Broken | None:
     return Broken("cp-heads", missing) if missing else None
 
 
-def against_ep(ep: int, etp: int, tp: int, cp: int, dp: int, facts: Facts) -> Broken | None:
+def against_ep(ep: int, etp: int, tp: int, cp: int, dp: int, facts: RuleFacts) -> Broken | None:
     """EP times expert-TP lies in the tp*cp*dp ranks of one stage; experts divide evenly."""
     if facts.n_experts == 0:
         return None if ep == etp == 1 else Broken("experts", "ep and etp need a model with experts")
@@ -202,7 +202,7 @@ def against_ep(ep: int, etp: int, tp: int, cp: int, dp: int, facts: Facts) -> Br
     return None
 
 
-def against_batch(micro_batch_size: int, dp: int, facts: Facts) -> Broken | None:
+def against_batch(micro_batch_size: int, dp: int, facts: RuleFacts) -> Broken | None:
     """Split the global batch: it splits evenly into micro-batches of the data-parallel ranks."""
     if facts.global_batch_size % (dp * micro_batch_size):
         why = (
@@ -213,7 +213,7 @@ def against_batch(micro_batch_size: int, dp: int, facts: Facts) -> Broken | None
     return None
 
 
-def against_pp(pp: int, vpp: int, facts: Facts) -> Broken | None:
+def against_pp(pp: int, vpp: int, facts: RuleFacts) -> Broken | None:
     """Every stage and chunk holds a layer; some frameworks want the same number in each.
 
     Where the framework counts embedding and head as a layer each, the first stage may hold the
@@ -242,7 +242,7 @@ def against_pp(pp: int, vpp: int, facts: Facts) -> Broken | None:
 
 
 def against_schedule(
-    schedule: str, vpp: int, pp: int, n_micro_batches: int, facts: Facts
+    schedule: str, vpp: int, pp: int, n_micro_batches: int, facts: RuleFacts
 ) -> Broken | None:
     """Interleaving needs m % pp = 0; DualPipe an even pp and m >= 2*pp; others vpp = 1."""
     if pp == 1:
@@ -265,7 +265,7 @@ def against_schedule(
 
 
 def against_zero(
-    zero_stage: int, shard_group: int | None, pp: int, dp: int, cp: int, facts: Facts
+    zero_stage: int, shard_group: int | None, pp: int, dp: int, cp: int, facts: RuleFacts
 ) -> Broken | None:
     """ZeRO stages as the framework has them, alone and with a pipeline; groups divide dp*cp."""
     soft = facts.runs_on
@@ -288,7 +288,7 @@ def against_zero(
     return None
 
 
-def against_recompute(recompute: str, layers: int | None, facts: Facts) -> Broken | None:
+def against_recompute(recompute: str, layers: int | None, facts: RuleFacts) -> Broken | None:
     """Ways to recompute that the framework has."""
     soft = facts.runs_on
     if recompute not in soft.recompute:
@@ -299,7 +299,7 @@ def against_recompute(recompute: str, layers: int | None, facts: Facts) -> Broke
     return None
 
 
-def against_offload(optimizer: bool, activations: bool, facts: Facts) -> Broken | None:
+def against_offload(optimizer: bool, activations: bool, facts: RuleFacts) -> Broken | None:
     """States and activations are kept on the host where the framework can."""
     soft = facts.runs_on
     if optimizer and not soft.offload_optimizer:
@@ -309,18 +309,18 @@ def against_offload(optimizer: bool, activations: bool, facts: Facts) -> Broken 
     return None
 
 
-def against_order(order: str, facts: Facts) -> Broken | None:
+def against_order(order: str, facts: RuleFacts) -> Broken | None:
     """Orders of the ranks that the framework has."""
     if order not in facts.runs_on.orders:
         return Broken("order", f"{facts.runs_on.name} does not order ranks as {order}")
     return None
 
 
-def against(layout: Layout, facts: Facts) -> Broken | None:
+def against(layout: Layout, facts: RuleFacts) -> Broken | None:
     """Return the first rule that a layout breaks; None if it is allowed.
 
     >>> from gpuscale.core.layout import Layout
-    >>> phi4 = Facts(40, (40,), (10,), (17920,), (), 0, 4096, 8, 8)
+    >>> phi4 = RuleFacts(40, (40,), (10,), (17920,), (), 0, 4096, 8, 8)
     >>> against(Layout(4096, 8, tp=4, dp=2), phi4)
     Broken(rule='tp-kv-heads', message='tp=4 neither divides nor is a multiple of 10 KV heads')
     """
@@ -343,7 +343,7 @@ def against(layout: Layout, facts: Facts) -> Broken | None:
 
 
 def against_stage_layers(
-    given: tuple[int, ...] | None, pp: int, vpp: int, facts: Facts
+    given: tuple[int, ...] | None, pp: int, vpp: int, facts: RuleFacts
 ) -> Broken | None:
     """Layers that a person names for stages or chunks: as many, all layers, none empty.
 

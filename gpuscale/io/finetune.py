@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec
 
 
-class Site(NamedTuple):
+class FinetuneFigures(NamedTuple):
     """Figures of one job: hardware, software, what the family keeps."""
 
     hw: Hardware
@@ -51,7 +51,7 @@ def finetune_parameters(software: SoftwareSpec) -> FinetuneParameters:
 
 def finetune_site(
     cluster: ClusterSpec, software: SoftwareSpec, job: Job, calibration: Calibration | None = None
-) -> Site:
+) -> FinetuneFigures:
     """Make the records of a job: the attention kernel and compilation are the job's own.
 
     Raises GpuscaleError as `finetune_parameters`.
@@ -74,4 +74,4 @@ def finetune_site(
         calibration=cal,
         gpu=gpu.name,
     )
-    return Site(hw, sw, finetune_parameters(software))
+    return FinetuneFigures(hw, sw, finetune_parameters(software))

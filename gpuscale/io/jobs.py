@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import parameters_of
-from gpuscale.core.rules import Facts
+from gpuscale.core.rules import RuleFacts
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.core.step.maturity import Maturity
 from gpuscale.io.calibration import site_factor
-from gpuscale.io.maturity import Degrees, evidence, maturity_of, settled
+from gpuscale.io.maturity import LeastDegrees, evidence, maturity_of, settled
 from gpuscale.io.software import software_record
 from gpuscale.io.step_hardware import step_hardware
 
@@ -75,7 +75,7 @@ def make_problem(
     model: ModelSpec,
     cluster: ClusterSpec,
     software: SoftwareSpec,
-    facts: Facts,
+    facts: RuleFacts,
     precision: str = "bf16",
     calibration: str | None = None,
     settings: JobSettings = NO_SETTINGS,
@@ -109,7 +109,7 @@ def make_problem(
 
 
 def job_problem(
-    loaded: Loaded, facts: Facts, wanted: JobSettings, precision: str, degrees: Degrees
+    loaded: Loaded, facts: RuleFacts, wanted: JobSettings, precision: str, degrees: LeastDegrees
 ) -> Problem:
     """Put together what a job is searched or evaluated with, its settings filled in.
 

@@ -28,7 +28,7 @@ def _swiglu(model: ModelSpec) -> bool:
     return all(f.gated and not f.bias for f in model.ffns.values() if f.kind == "moe")
 
 
-class Degrees(NamedTuple):
+class LeastDegrees(NamedTuple):
     """What of a layout settings may refuse; of one that is to be found, what they refuse least."""
 
     pp: int = 1
@@ -37,7 +37,7 @@ class Degrees(NamedTuple):
     recompute: str = "none"
 
     @classmethod
-    def of(cls, layout: Layout) -> Degrees:
+    def of(cls, layout: Layout) -> LeastDegrees:
         """Take them of a layout."""
         return cls(layout.pp, layout.vpp, layout.ep, layout.recompute)
 
@@ -107,7 +107,7 @@ def settled(
     cluster: ClusterSpec,
     *,
     precision: str = "bf16",
-    degrees: Degrees,
+    degrees: LeastDegrees,
     n_gpus: int = 1,
 ) -> JobSettings:
     """Fill in what jobs of a maturity set for experts, where nobody said it.
@@ -165,7 +165,7 @@ def settled_for(
     cluster: ClusterSpec,
 ) -> JobSettings:
     """Fill in what jobs of a maturity set for experts on a layout that is known."""
-    degrees = Degrees.of(layout)
+    degrees = LeastDegrees.of(layout)
     return settled(
         settings,
         software,

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.rl.step import RlCosts
 from gpuscale.io.presets import shipped
 from gpuscale.io.toml import read_toml
-from gpuscale.specs.software import Calibrated, SoftwareSpec
+from gpuscale.specs.software import FittedValue, SoftwareSpec
 
 if TYPE_CHECKING:
-    from gpuscale.core.rl.estimate import Engine
+    from gpuscale.core.rl.estimate import RolloutEngine
     from gpuscale.specs.cluster import ClusterSpec
 
 
 @lru_cache(maxsize=1)
 def _fitted() -> dict[str, float]:
     table = read_toml(shipped("run/rl.toml"))
-    return {k: Calibrated.model_validate(v).value for k, v in table.items()}
+    return {k: FittedValue.model_validate(v).value for k, v in table.items()}
 
 
 def rl_costs(software: SoftwareSpec | None = None) -> RlCosts:
@@ -31,7 +31,7 @@ def rl_costs(software: SoftwareSpec | None = None) -> RlCosts:
 
 def rl_engine(
     cluster: ClusterSpec, tp: int, weights: str = "bf16", share: float | None = None
-) -> Engine:
+) -> RolloutEngine:
     """Make the serving side of a rollout: vLLM with `tp` GPUs a replica.
 
     `weights`: their format. `share`: of a GPU's memory, where training has the rest; None: its own.
@@ -39,7 +39,7 @@ def rl_engine(
     from dataclasses import replace
 
     from gpuscale.core.memory.fit import usable_bytes
-    from gpuscale.core.rl.estimate import Engine
+    from gpuscale.core.rl.estimate import RolloutEngine
     from gpuscale.core.serving.records import Replica
     from gpuscale.io.serving import serving_site
 
@@ -49,4 +49,4 @@ def rl_engine(
     if share is not None:
         memory = replace(site.software.memory, utilisation_frac=share)
         site = replace(site, software=replace(site.software, memory=memory))
-    return Engine(Replica(tp=tp, ffn_format=weights, attention_format=weights), site, usable)
+    return RolloutEngine(Replica(tp=tp, ffn_format=weights, attention_format=weights), site, usable)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gpuscale.core.memory.fit import usable_bytes
-from gpuscale.core.serving.maturity import SETTLED, Ages, Maturity, maturity
+from gpuscale.core.serving.maturity import SETTLED, Ages, EngineMaturity, maturity
 from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
 from gpuscale.errors import unknown_name
@@ -203,7 +203,7 @@ def engine_day(engine: str, version: str = "") -> str:
     return next((day for v, day in reversed(known) if v <= at), "")
 
 
-def maturity_of(model: ModelSpec, engine: str, version: str = "") -> Maturity:
+def maturity_of(model: ModelSpec, engine: str, version: str = "") -> EngineMaturity:
     """How new a model's architecture is to a version of an engine."""
     known = load_maturity()
     if {model.name, model.family, engine} & set(known.at_once):
@@ -214,7 +214,7 @@ def maturity_of(model: ModelSpec, engine: str, version: str = "") -> Maturity:
     return maturity(model, released, day, Ages(known.first_months, known.settled_months))
 
 
-def matured(site: ServingSite, found: Maturity) -> ServingSite:
+def matured(site: ServingSite, found: EngineMaturity) -> ServingSite:
     """Site whose kernels are those of an architecture as new as found."""
     if not found.new:
         return site

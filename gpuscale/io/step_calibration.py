@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuscale.io.presets import shipped
 from gpuscale.io.toml import read_toml
-from gpuscale.specs.software import Calibrated
+from gpuscale.specs.software import FittedValue
 
 FILES = {
     "kernels": "kernels.toml",
@@ -41,18 +41,18 @@ def train_folder() -> Path:
     return shipped("train")
 
 
-def calibrated_tables() -> Iterator[tuple[str, Calibrated]]:
+def calibrated_tables() -> Iterator[tuple[str, FittedValue]]:
     """Every fitted parameter outside the software presets: (path, table)."""
     for prefix, file in FILES.items():
         yield from _tables(prefix, read_toml(train_folder() / file))
 
 
-def _tables(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Calibrated]]:
+def _tables(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, FittedValue]]:
     for key, value in table.items():
         if not isinstance(value, dict):
             continue
         if "value" in value:
-            yield f"{prefix}.{key}", Calibrated.model_validate(value)
+            yield f"{prefix}.{key}", FittedValue.model_validate(value)
         else:
             yield from _tables(f"{prefix}.{key}", value)
 

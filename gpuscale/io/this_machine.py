@@ -32,7 +32,7 @@ FORMS = {
 """Driver's name, tidied -> preset, where no rule makes the one of the other."""
 
 
-class Found(NamedTuple):
+class FoundGpus(NamedTuple):
     """GPUs of one kind in this machine."""
 
     name: str  # as the driver says it
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def gpus_here() -> Found:
+def gpus_here() -> FoundGpus:
     """GPUs of this machine, by nvidia-smi, rocm-smi or PyTorch.
 
     Raises GpuscaleError if there are none, or of more than one kind.
@@ -54,7 +54,7 @@ def gpus_here() -> Found:
                     f"this machine has GPUs of {len(kinds)} kinds: {', '.join(kinds)}",
                     "name the one that is meant with --gpu",
                 )
-            return Found(kinds[0], len(names))
+            return FoundGpus(kinds[0], len(names))
     raise GpuscaleError(
         "no GPU was found in this machine (nvidia-smi, rocm-smi, PyTorch)",
         "name one, e.g. --gpu rtx-4090; `gpuscale presets --kind gpu` lists them",

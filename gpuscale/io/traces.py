@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import read_lines, shown_name
-from gpuscale.io.traces_json import COLUMNS, Request, json_requests
+from gpuscale.io.traces_json import COLUMNS, TracedRequest, json_requests
 
 MOONCAKE_BLOCK = 512
 """Tokens of a block of `hash_ids` (kvcache-ai/Mooncake, README of the traces)."""
@@ -75,7 +75,7 @@ def read_trace(path: str) -> Trace:
     )
 
 
-def _csv_requests(text: Iterable[str], where: str) -> Iterator[Request]:
+def _csv_requests(text: Iterable[str], where: str) -> Iterator[TracedRequest]:
     rows = csv.reader(text)
     header = [name.strip().lower() for name in next(rows, [])]
     at = {key: _index(header, names) for key, names in COLUMNS.items()}
@@ -92,7 +92,7 @@ def _csv_requests(text: Iterable[str], where: str) -> Iterator[Request]:
             tokens = _tokens(row[prompt]), _tokens(row[answer])
             shared = int(float(row[prefix])) if prefix is not None and row[prefix].strip() else 0
             chat = row[session].strip() or None if session is not None else None
-            yield Request(_seconds(row[time]), *tokens, max(0, shared), chat)
+            yield TracedRequest(_seconds(row[time]), *tokens, max(0, shared), chat)
     except csv.Error as error:
         raise GpuscaleError(f"{where}: not a CSV file: {error}") from None
     except (ValueError, IndexError) as error:

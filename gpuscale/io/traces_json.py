@@ -27,7 +27,7 @@ CHARACTERS_A_TOKEN = 4.0
 """Of English text, where a chat has no token counts: the usual rule of tokenisers."""
 
 
-class Request(NamedTuple):
+class TracedRequest(NamedTuple):
     """One request of a trace."""
 
     at_s: float
@@ -38,7 +38,7 @@ class Request(NamedTuple):
     blocks: tuple[int, ...] = ()
 
 
-Found = tuple[list[Request], bool, list[str]]
+Found = tuple[list[TracedRequest], bool, list[str]]
 """Requests, whether their times are known, what was assumed."""
 
 
@@ -77,7 +77,7 @@ def _benchmark(record: Mapping[str, Any], where: str) -> Found:
     starts, rate = record.get("start_times") or (), record.get("request_rate")
     timed = len(starts) == len(inputs)
     rows = zip(starts if timed else [0.0] * len(inputs), inputs, outputs, strict=False)
-    found = [Request(float(t), int(i), int(o)) for t, i, o in rows if i >= 1 and o >= 1]
+    found = [TracedRequest(float(t), int(i), int(o)) for t, i, o in rows if i >= 1 and o >= 1]
     if not timed and isinstance(rate, (int, float)) and 0.0 < rate < 1e9:
         note = f"{where}: no start times; spread evenly at its request rate, {rate:g}/s"
         return [one._replace(at_s=k / rate) for k, one in enumerate(found)], True, [note]
@@ -93,7 +93,7 @@ def _profiled(record: Mapping[str, Any]) -> Found:
             text = str(asked.get("payload") or asked.get("text_input") or asked)
             tokens = max(1, round(len(text) / CHARACTERS_A_TOKEN))
             answered = len(request.get("response_timestamps") or ())
-            found.append(Request(float(request["timestamp"]) / 1e9, tokens, max(1, answered)))
+            found.append(TracedRequest(float(request["timestamp"]) / 1e9, tokens, max(1, answered)))
     note = f"no token counts: {CHARACTERS_A_TOKEN:g} characters of a prompt count as one token"
     return found, True, [f"{note}, each part of a streamed answer as one"]
 
@@ -109,7 +109,7 @@ def _chats(records: Sequence[Mapping[str, Any]]) -> Found:
             tokens = max(1.0, len(said) / CHARACTERS_A_TOKEN)
             if (turn.get("from") or turn.get("role")) in ("gpt", "assistant", "chatgpt", "bing"):
                 if before >= 1.0:
-                    found.append(Request(0.0, int(before), int(tokens), 0, str(number)))
+                    found.append(TracedRequest(0.0, int(before), int(tokens), 0, str(number)))
             before += tokens
     note = f"no token counts: {CHARACTERS_A_TOKEN:g} characters of a chat count as one token"
     return found, False, [note]
@@ -136,7 +136,7 @@ def _objects(records: Sequence[Mapping[str, Any]], where: str) -> Found:
         tokens = (max(1, int(values["input"])), max(1, int(values["output"])))
         shared = int(values["prefix"] or 0)
         found.append(
-            Request(at, *tokens, shared, None if chat is None else str(chat), tuple(blocks))
+            TracedRequest(at, *tokens, shared, None if chat is None else str(chat), tuple(blocks))
         )
     return found, timed, []
 

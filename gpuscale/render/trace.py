@@ -14,10 +14,10 @@ from gpuscale.core.words import EVENT_KINDS, TRACKS
 from gpuscale.render.palette import MEANINGS, meaning
 
 if TYPE_CHECKING:
-    from gpuscale.core.timeline.records import Event, Timeline
+    from gpuscale.core.timeline.records import Event, StepTimeline
 
 
-def to_trace(timeline: Timeline, about: Mapping[str, Any]) -> str:
+def to_trace(timeline: StepTimeline, about: Mapping[str, Any]) -> str:
     """Write a timeline as JSON: one process per pipeline stage, one thread per track.
 
     `timeline`: of `core.timeline`. `about`: says what was asked; goes to `otherData`.
@@ -43,7 +43,7 @@ def _thread(track: str) -> int:
     return list(TRACKS).index(track)
 
 
-def _names(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _names(timeline: StepTimeline) -> Iterator[dict[str, Any]]:
     used = sorted({(e.device, _thread(e.track)) for e in timeline.events})
     for device in range(timeline.n_devices):
         yield _meta("process_name", device, 0, {"name": f"stage {device + 1}"})
@@ -83,7 +83,7 @@ def _event(event: Event) -> dict[str, Any]:
     }
 
 
-def _counters(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _counters(timeline: StepTimeline) -> Iterator[dict[str, Any]]:
     for curve in timeline.memory:
         for at, held in zip(curve.start_s, curve.held_bytes, strict=True):
             yield {

@@ -12,7 +12,7 @@ from gpuscale.core.memory.parameters import FamilyMemory
 from gpuscale.specs.fields import Name, Spec
 
 
-class Calibrated(Spec):
+class FittedValue(Spec):
     """One fitted physical parameter: its value, the prior of the fit, and where both are from."""
 
     value: Annotated[float, Field(ge=0, le=1e15)]
@@ -26,18 +26,18 @@ class Calibrated(Spec):
 class SoftwareCalibration(Spec):
     """Fitted parameters of a family; seconds, fractions or ratios."""
 
-    elementwise_factor: Calibrated
-    host_layer_s: Calibrated
-    step_host_s: Calibrated
-    tp_exposed_frac: Calibrated
-    dp_exposed_frac: Calibrated
-    pp_exposed_frac: Calibrated
-    cp_exposed_frac: Calibrated
-    ep_exposed_frac: Calibrated
-    dp_network_exposed_frac: Calibrated | None = None  # where not given, as inside a node
-    pipeline_launch_s: Calibrated | None = None
-    gather_unoverlapped_frac: Calibrated | None = None
-    gathers_per_layer: Calibrated | None = None
+    elementwise_factor: FittedValue
+    host_layer_s: FittedValue
+    step_host_s: FittedValue
+    tp_exposed_frac: FittedValue
+    dp_exposed_frac: FittedValue
+    pp_exposed_frac: FittedValue
+    cp_exposed_frac: FittedValue
+    ep_exposed_frac: FittedValue
+    dp_network_exposed_frac: FittedValue | None = None  # where not given, as inside a node
+    pipeline_launch_s: FittedValue | None = None
+    gather_unoverlapped_frac: FittedValue | None = None
+    gathers_per_layer: FittedValue | None = None
 
 
 class SoftwareRl(Spec):

@@ -6,13 +6,13 @@ import sys
 import pytest
 
 from gpuscale.cli.app import run
-from gpuscale.cli.explore.job import TASKS, Job, rows
+from gpuscale.cli.explore.job import TASKS, ExploredJob, rows
 
 FIRST = {"model": "llama3.1-8b", "gpu": "h100", "gpus": "16"}
 
 
 def test_the_job_steps_through_its_dimensions_and_pins_layouts():
-    job = Job("pretrain", FIRST)
+    job = ExploredJob("pretrain", FIRST)
     assert job.stepped("gpus", 1).given["gpus"] == "32"
     assert job.with_(gpus="24").stepped("gpus", -1).given["gpus"] == "8"
     assert job.stepped("tp", -1).given["tp"] == "", "the planner's own is the least"
@@ -27,7 +27,7 @@ def test_the_job_steps_through_its_dimensions_and_pins_layouts():
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_dimension_is_an_option_of_its_command(task):
-    job = Job("pretrain", FIRST).as_task(task)
+    job = ExploredJob("pretrain", FIRST).as_task(task)
     assert all(job.about(name) for name in job.dimensions)
     assert rows(job, job.answer()), task
 
@@ -55,7 +55,7 @@ def driven(steps):
     pytest.importorskip("textual", reason="the extra explore is not installed")
     from gpuscale.cli.explore.screen import Explorer
 
-    app = Explorer(Job("pretrain", FIRST))
+    app = Explorer(ExploredJob("pretrain", FIRST))
 
     async def go():
         async with app.run_test(size=(140, 48)) as pilot:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
 from gpuscale.core.kernel.expected import expected_elementwise_time_s, expected_matmul_time_s
-from gpuscale.core.kernel.residual_table import Axis, ResidualTable
+from gpuscale.core.kernel.residual_table import LogAxis, ResidualTable
 from gpuscale.io.calibration import load_arch
 from gpuscale.io.hardware import load_gpu
 
@@ -88,7 +88,7 @@ def test_narrow_weights_cost_less_to_read():
 
 
 def test_table_is_held_at_its_edges_and_interpolates():
-    axis = Axis(0, 1, 2)
+    axis = LogAxis(0, 1, 2)
     table = ResidualTable(axis, axis, axis, tuple(float(i) for i in range(8)))
     assert table.at(0.5, 1, 1) == table.at(1, 1, 1) == 0.0
     assert table.at(2, 2, 2) == table.at(64, 64, 64) == 7.0

@@ -8,7 +8,7 @@ import pytest
 from gpuscale.core.finetune import bench as benches
 from gpuscale.core.finetune.bench import (
     Bench,
-    Space,
+    BenchSpace,
     Trial,
     candidates,
     closest,
@@ -142,21 +142,21 @@ def test_rows_are_padded_to_the_longest_of_a_micro_batch(known):
 
 def test_candidates_of_a_small_space():
     """A batch of two: twice two rows of two ranks are more, one GPU has nothing to shard."""
-    space = Space((0, 3), (1, 2), ("none",))
+    space = BenchSpace((0, 3), (1, 2), ("none",))
     found = [shape(j) for n in (1, 2, 3) for j in candidates(job(global_batch_size=2, dp=n), space)]
     assert found == [
         (1, 0, 1, 2), (1, 0, 2, 2), (2, 0, 1, 2), (2, 3, 1, 2), (3, 0, 1, 3), (3, 3, 1, 3),
     ]  # fmt: skip
     four = job(global_batch_size=4, dp=2)
-    large = [shape(j) for j in candidates(four, Space((0,), (1, 2, 4)))]
+    large = [shape(j) for j in candidates(four, BenchSpace((0,), (1, 2, 4)))]
     assert large == [(2, 0, 1, 4), (2, 0, 2, 4)] * 2  # none recomputed and all
-    assert [j.layout.recompute for j in candidates(job(), Space((0,), (1,)))] == [
+    assert [j.layout.recompute for j in candidates(job(), BenchSpace((0,), (1,)))] == [
         "none", "full",
     ]  # fmt: skip
-    deep = candidates(job(pp=2, cp=3), Space((0,), (1,), ("none",)))
+    deep = candidates(job(pp=2, cp=3), BenchSpace((0,), (1,), ("none",)))
     assert [j.layout.n_gpus for j in deep] == [6]
     for moved in (frozenset({"optimizer"}), frozenset({"activations"})):
-        away = list(candidates(job(), Space((0, 3), (1,), ("none",), moved)))
+        away = list(candidates(job(), BenchSpace((0, 3), (1,), ("none",), moved)))
         assert [j.layout.zero_stage for j in away] == [0, 3]
         assert all(j.offload == moved for j in away)
         assert all(j.layout.offload_optimizer == ("optimizer" in moved) for j in away)
@@ -169,7 +169,7 @@ def test_the_fastest_that_fits():
         )
 
     fake = SimpleNamespace(fits=lambda j: j.layout.dp != 2, legal=lambda _: True, trial=trial)
-    found = [fastest(fake, job(global_batch_size=8, dp=n), Space((0,))) for n in (4, 2, 1)]
+    found = [fastest(fake, job(global_batch_size=8, dp=n), BenchSpace((0,))) for n in (4, 2, 1)]
     assert [t and shape(t.job)[::2] for t in found] == [(4, 2), None, (1, 2)]
 
 
@@ -252,9 +252,9 @@ def test_the_closest_of_jobs_that_fit_nowhere_takes_the_least_memory():
         memory=lambda j: tried(j).memory, trial=tried, legal=lambda at: at.zero_stage < 3
     )
     start = job(recompute="none", micro_batch_size=2, global_batch_size=4, dp=2)
-    found = closest(bench, start, Space((1, 3))).job.layout
+    found = closest(bench, start, BenchSpace((1, 3))).job.layout
     assert (found.micro_batch_size, found.recompute, found.zero_stage) == (1, "full", 1)
-    assert closest(bench, start, Space((3,))).job == start
+    assert closest(bench, start, BenchSpace((3,))).job == start
 
 
 # --- what a GPU holds ----------------------------------------------------------------------------

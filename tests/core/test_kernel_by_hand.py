@@ -17,7 +17,7 @@ from gpuscale.core.kernel.calibration import (
 )
 from gpuscale.core.kernel.expected import (
     ROWS,
-    Product,
+    ProductRows,
     Tiling,
     analytic_time_s,
     best_tiling,
@@ -32,7 +32,7 @@ from gpuscale.core.kernel.expected import (
 from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
 from gpuscale.core.kernel.mixed import MixedProduct, mixed_product_time_s
 from gpuscale.core.kernel.power import at_power, clock_frac
-from gpuscale.core.kernel.residual_table import Axis, PlaneTable, ResidualTable, tabulate
+from gpuscale.core.kernel.residual_table import LogAxis, PlaneTable, ResidualTable, tabulate
 from gpuscale.core.kernel.roofline import (
     critical_batch,
     critical_batch_rule,
@@ -59,7 +59,7 @@ BARE = MatmulCalibration(
     l2_gain=1.0,
     sustained_slope=0.0,
 )
-P = Product(256.0, 1024.0, 2.0, 1e12, 1e9, n_units=4)
+P = ProductRows(256.0, 1024.0, 2.0, 1e12, 1e9, n_units=4)
 
 
 def close(value, want):
@@ -215,8 +215,8 @@ def test_rows_of_the_grid():
 
 def tabled(*logs):
     """Corrections at 2 and 4 rows, whatever the columns."""
-    axis = Axis(0.0, 1.0, 2)
-    return ResidualTable(Axis(1.0, 1.0, 2), axis, axis, tuple(x for x in logs for _ in range(4)))
+    axis = LogAxis(0.0, 1.0, 2)
+    return ResidualTable(LogAxis(1.0, 1.0, 2), axis, axis, tuple(x for x in logs for _ in range(4)))
 
 
 def test_correction_is_held_on_the_grid():
@@ -331,7 +331,7 @@ def test_interval_of_a_product():
 
 
 def test_places_on_an_axis():
-    axis = Axis(1.0, 2.0, 4)  # 2, 8, 32, 128
+    axis = LogAxis(1.0, 2.0, 4)  # 2, 8, 32, 128
     assert axis.points() == [2.0, 8.0, 32.0, 128.0]
     places = [axis.place(x) for x in (1.0, 2.0, 4.0, 8.0, 64.0, 128.0, 999.0)]
     assert places == [(0, 0.0), (0, 0.0), (0, 0.5), (1, 0.0), (2, 0.5), (2, 1.0), (2, 1.0)]
@@ -339,7 +339,7 @@ def test_places_on_an_axis():
 
 def test_interpolation_in_three_and_two_dimensions():
     """A function that is linear in each logarithm is found exactly."""
-    m, n, k = Axis(0.0, 1.0, 3), Axis(1.0, 1.0, 4), Axis(2.0, 1.0, 2)
+    m, n, k = LogAxis(0.0, 1.0, 3), LogAxis(1.0, 1.0, 4), LogAxis(2.0, 1.0, 2)
 
     def form(a, b, c):
         x, y, z = math.log2(a), math.log2(b), math.log2(c)
@@ -356,7 +356,7 @@ def test_interpolation_in_three_and_two_dimensions():
 
 
 def test_tables_refuse_what_does_not_fill_them():
-    one, two = Axis(0.0, 1.0, 1), Axis(0.0, 1.0, 2)
+    one, two = LogAxis(0.0, 1.0, 1), LogAxis(0.0, 1.0, 2)
     for axes in ((one, two, two), (two, one, two), (two, two, one)):
         with pytest.raises(ValueError, match="two points"):
             ResidualTable(*axes, (0.0,) * 4)

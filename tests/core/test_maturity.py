@@ -9,7 +9,7 @@ from running import invoke
 from gpuscale.core.settings import JobSettings
 from gpuscale.core.step.maturity import MATURITIES, STACKS, WORDS, Way, mixed
 from gpuscale.io.hardware import load_cluster, load_gpu
-from gpuscale.io.maturity import Degrees, evidence, maturity_of, settled
+from gpuscale.io.maturity import LeastDegrees, evidence, maturity_of, settled
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
 from gpuscale.io.step_intervals import interval_table
@@ -131,10 +131,10 @@ def test_a_mixture_is_planned_with_the_dispatcher_of_its_recipes():
 def test_experts_exchange_as_the_network_and_the_recipes_have_it(cluster, dispatcher):
     model, software = load_model("mixtral-8x7b").spec, load_software("megatron-core")
     place = load_cluster(cluster)
-    found = settled(JobSettings(), software, model, place, degrees=Degrees())
+    found = settled(JobSettings(), software, model, place, degrees=LeastDegrees())
     assert found.dispatcher == dispatcher
     assert found.balance is not None and found.balance > 1.0
-    wide = Degrees(ep=256)  # more ranks than DeepEP takes
+    wide = LeastDegrees(ep=256)  # more ranks than DeepEP takes
     found = settled(JobSettings(balance=1.0), software, model, place, degrees=wide)
     assert found.balance == 1.0 and found.dispatcher != "deepep"
     dense = load_model("llama3-8b").spec

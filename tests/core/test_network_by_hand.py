@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.kernel.residual_table import Axis, PlaneTable
+from gpuscale.core.kernel.residual_table import LogAxis, PlaneTable
 from gpuscale.core.network.all_to_all import (
     level_all_to_all_times_s,
     reached_frac,
@@ -33,7 +33,7 @@ from gpuscale.core.network.collective import (
     traffic_factor,
 )
 from gpuscale.core.network.expected import (
-    Group,
+    RankGroup,
     blend_levels,
     deduplicated_frac,
     destination_nodes,
@@ -331,7 +331,7 @@ def evaluated(term):
 
 
 REAL = OpCalibration(
-    table=PlaneTable(Axis(20, 5, 3), Axis(0, 2, 3), tuple(i / 20 for i in range(9)))
+    table=PlaneTable(LogAxis(20, 5, 3), LogAxis(0, 2, 3), tuple(i / 20 for i in range(9)))
 )
 USUAL = LinkCalibration("usual", {"ring": REAL, "all-reduce": REAL, "custom": GENERAL_CUSTOM_OP})
 LINKS = {
@@ -365,7 +365,7 @@ LINKS = {
 )
 def test_terms_are_what_was_computed(links, op, n, n_in, algorithm, frac):
     for size in (0.5, 1e5, B):
-        group = Group(op, size, n, n_in, LINKS[links], UP, OUT, algorithm, frac, "toy")
+        group = RankGroup(op, size, n, n_in, LINKS[links], UP, OUT, algorithm, frac, "toy")
         term = collective_term(group)
         assert evaluated(term) >= 4
         assert term.value == group_time_s(group)
@@ -387,7 +387,7 @@ def test_terms_are_what_was_computed(links, op, n, n_in, algorithm, frac):
 
 
 def test_terms_of_one_link():
-    group = Group("all-gather", B, 8, 8, FABRIC, 0.0, 0.0, "auto", 1.0, "toy")
+    group = RankGroup("all-gather", B, 8, 8, FABRIC, 0.0, 0.0, "auto", 1.0, "toy")
     with pytest.raises(ValueError, match="scale-up"):
         collective_term(group)
     away = group._replace(n_in=1, out=OUT)  # no link inside is needed

@@ -91,11 +91,11 @@ def test_a_kind_of_context_parallelism_is_one_row(monkeypatch):
 
 
 def test_every_kind_has_a_source_and_its_bytes_grow_with_tokens():
-    from gpuscale.core.context import Split
+    from gpuscale.core.context import ContextShape
 
     for kind in CONTEXT_KINDS.values():
         small, large = (
-            sum(e.n_bytes for e in kind.exchanges(Split(8, 1, 8, tokens, 4096, 4096.0)))
+            sum(e.n_bytes for e in kind.exchanges(ContextShape(8, 1, 8, tokens, 4096, 4096.0)))
             for tokens in (1024.0, 2048.0)
         )
         assert 0 < small < large and kind.source

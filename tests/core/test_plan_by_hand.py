@@ -20,7 +20,7 @@ from gpuscale.core.plan.scan import (
     with_efficiency,
     with_pareto,
 )
-from gpuscale.core.rules import Facts
+from gpuscale.core.rules import RuleFacts
 from gpuscale.core.search.results import Counts
 from gpuscale.core.search.space import default_space
 
@@ -105,7 +105,7 @@ def test_the_row_that_answers():
 
 # --- pins ----------------------------------------------------------------------------------------
 
-FACTS = Facts(32, (32,), (8,), (14336,), (1536,), 8, 8192, 512, 64)
+FACTS = RuleFacts(32, (32,), (8,), (14336,), (1536,), 8, 8192, 512, 64)
 SPACE = default_space(FACTS, 8)
 
 

@@ -11,12 +11,12 @@ from gpuscale.core.memory.parameters import IDEAL
 from gpuscale.core.plan import pareto, remedy, sensitivity
 from gpuscale.core.plan.batch import _divisible, sequences_for
 from gpuscale.core.plan.estimate import Estimate, run_of
-from gpuscale.core.plan.seek import Verdict, doubled_sizes, largest, smallest
+from gpuscale.core.plan.seek import SizeVerdict, doubled_sizes, largest, smallest
 from gpuscale.core.plan.why import grown_part, why_worse
 from gpuscale.core.rules import facts_of
 from gpuscale.core.search.incumbents import Incumbents
 from gpuscale.core.search.problem import problem_for
-from gpuscale.core.search.results import Found
+from gpuscale.core.search.results import FoundLayout
 from gpuscale.core.serving.replica import ServingJob, serving_times, weights_read_bytes
 from gpuscale.core.step.records import Breakdown, Hardware, Software
 from gpuscale.io.models import load_model
@@ -76,7 +76,7 @@ def test_run_of_steps():
 
 
 def found(step, family="a", **changed):
-    return Found(step, step, 10.0, Layout(8, 8, **changed), family)
+    return FoundLayout(step, step, 10.0, Layout(8, 8, **changed), family)
 
 
 def estimate(peak=60.0, fits=True, room=75.0, **parts):
@@ -173,7 +173,7 @@ def searched(module, monkeypatch, layouts):
     def fastest(problem, space, limit_s=float("inf"), **more):
         asked.append((problem.capacity_bytes, problem.fit_factor, limit_s))
         able = [x for x in layouts if x[1] <= problem.capacity_bytes and x[0] < limit_s]
-        return Found(min(able)[0], *min(able), Layout(8, 8), "a") if able else None
+        return FoundLayout(min(able)[0], *min(able), Layout(8, 8), "a") if able else None
 
     monkeypatch.setattr(module, "fastest", fastest)
     return asked
@@ -186,7 +186,7 @@ def test_time_against_memory(monkeypatch):
     """Each cap below what was found and an eighth of 80 below the last: 70, 60, 40, 30, 20."""
     asked = searched(pareto, monkeypatch, FRONT)
     done = []
-    first = Found(1.0, 1.0, 70.0, Layout(8, 8), "a")
+    first = FoundLayout(1.0, 1.0, 70.0, Layout(8, 8), "a")
     points = pareto.time_against_memory(Job(), None, first, done.append)
     assert done == pytest.approx([1 - cap / 80 for cap in (60, 40, 30, 20)])
     assert [(p.step_s, p.peak_bytes) for p in points] == [
@@ -204,7 +204,7 @@ def test_time_against_memory(monkeypatch):
 
 def test_most_memory_left_at_the_same_speed(monkeypatch):
     asked = searched(pareto, monkeypatch, FRONT)
-    best = Found(1.0, 1.0, 70.0, Layout(8, 8), "a")
+    best = FoundLayout(1.0, 1.0, 70.0, Layout(8, 8), "a")
     chosen = pareto.most_headroom(Job(), None, best)
     assert chosen.peak_bytes == 66.0 and len(asked) == 8
     assert asked[0] == (35.0, 1.0, 1.05)
@@ -217,7 +217,10 @@ def test_changes_that_make_a_job_fit(monkeypatch):
     """The fewest changes first; everything free only where nothing else helps."""
     near, far = Layout(8, 8, tp=2), Layout(8, 8, tp=2, zero_stage=3, pp=2)
     moved = replace(near, offload_optimizer=True)
-    answers = {"offload": Found(3.0, 3.0, 9.0, moved, "a"), "free": Found(2.0, 2.0, 9.0, far, "a")}
+    answers = {
+        "offload": FoundLayout(3.0, 3.0, 9.0, moved, "a"),
+        "free": FoundLayout(2.0, 2.0, 9.0, far, "a"),
+    }
 
     def pin_space(space, pins, facts):
         if pins.get("offload") == "optimizer":
@@ -407,11 +410,11 @@ def sizes(seek, verdict):
 
 
 def at_least(least):
-    return lambda n: Verdict.MEETS if n >= least else Verdict.MORE
+    return lambda n: SizeVerdict.MEETS if n >= least else SizeVerdict.MORE
 
 
 def at_most(most):
-    return lambda n: Verdict.MEETS if n <= most else Verdict.FEWER
+    return lambda n: SizeVerdict.MEETS if n <= most else SizeVerdict.FEWER
 
 
 def test_sizes_that_are_doubled():
@@ -426,7 +429,7 @@ def test_the_smallest_size():
     assert sizes(smallest(8, 64), at_least(3)) == ([1, 2, 4], False)
     assert sizes(smallest(8, 64, 20.0), at_least(37)) == ([32, 64, 24, 40], False)
     assert sizes(smallest(8, 64), at_least(99)) == ([1, 2, 4, 8, 16, 32, 64, 24, 40, 48, 56], False)
-    fewer = sizes(smallest(8, 64), lambda n: Verdict.MEETS if n == 24 else Verdict.FEWER)
+    fewer = sizes(smallest(8, 64), lambda n: SizeVerdict.MEETS if n == 24 else SizeVerdict.FEWER)
     assert fewer == ([1, 2, 4, 8, 16, 32, 24], False)
     # 511 between 512 and 1,024: every eighth, then the seven before the one that meets
     many, gaps = sizes(smallest(1, 1024), at_least(520))

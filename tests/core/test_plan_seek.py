@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.answers.plan import Plan
-from gpuscale.core.plan.seek import MOST_SIZES, Verdict, doubled_sizes, largest, smallest
+from gpuscale.core.plan.seek import MOST_SIZES, SizeVerdict, doubled_sizes, largest, smallest
 
 NODES = st.sampled_from([1, 4, 8])
 
@@ -30,8 +30,8 @@ def all_sizes(node, most):
 def verdicts(rng, sizes):
     """Verdicts without any order: a size meets or not whatever its neighbours do."""
     share = rng.choice([0.02, 0.1, 0.5])
-    found = {n: rng.choice([Verdict.MORE, Verdict.FEWER]) for n in sizes}
-    return found | {n: Verdict.MEETS for n in sizes if rng.random() < share}
+    found = {n: rng.choice([SizeVerdict.MORE, SizeVerdict.FEWER]) for n in sizes}
+    return found | {n: SizeVerdict.MEETS for n in sizes if rng.random() < share}
 
 
 @settings(max_examples=30)
@@ -40,7 +40,7 @@ def test_the_smallest_is_that_of_all_sizes(node, most, rng):
     sizes = all_sizes(node, most)
     known = verdicts(rng, sizes)
     found, gaps = tried(smallest(node, most), known.__getitem__)
-    meet = [n for n in sizes if known[n] is Verdict.MEETS]
+    meet = [n for n in sizes if known[n] is SizeVerdict.MEETS]
     assert len(found) == len(set(found)) <= 2 * len(sizes)
     assert set(found) <= set(sizes)
     able = [n for n in found if n in meet]
@@ -55,7 +55,7 @@ def test_the_largest_is_that_of_all_sizes(node, most, fastest, rng):
     sizes = all_sizes(node, most)
     known = verdicts(rng, sizes)
     found, gaps = tried(largest(node, most, fastest=fastest), known.__getitem__)
-    meet = [n for n in sizes if known[n] is Verdict.MEETS]
+    meet = [n for n in sizes if known[n] is SizeVerdict.MEETS]
     assert set(found) <= set(sizes)
     if most <= MOST_SIZES * node:
         assert not gaps
@@ -64,14 +64,14 @@ def test_the_largest_is_that_of_all_sizes(node, most, fastest, rng):
 
 
 def test_many_sizes_are_thinned_and_it_is_told():
-    found, gaps = tried(smallest(8, 131_072), lambda n: Verdict(-(n < 5000)))
+    found, gaps = tried(smallest(8, 131_072), lambda n: SizeVerdict(-(n < 5000)))
     assert gaps
     assert len(found) < 2 * MOST_SIZES
     assert min(n for n in found if n >= 5000) == 5000
-    found, gaps = tried(largest(8, 131_072), lambda n: Verdict(int(n > 5000)))
+    found, gaps = tried(largest(8, 131_072), lambda n: SizeVerdict(int(n > 5000)))
     assert gaps
     assert max(n for n in found if n <= 5000) == 5000
-    assert not tried(smallest(8, 131_072, 7800), lambda n: Verdict(-(n < 8000)))[1]
+    assert not tried(smallest(8, 131_072, 7800), lambda n: SizeVerdict(-(n < 8000)))[1]
 
 
 SMALL = {

@@ -279,7 +279,7 @@ def bench(kept=16.0, seconds=10.0, model=LLAMA, usable_gb=80.0):
     )  # fmt: skip
 
 
-ENGINE = estimate.Engine(Replica(tp=2), None, 80 * GB)
+ENGINE = estimate.RolloutEngine(Replica(tp=2), None, 80 * GB)
 MEMORY = [  # rl, offload, kept, engine, then reference, critic, training, rollout, host of a GPU
     # weights of 4 bytes: a reference of 2 is half; nothing else
     ({}, (), 16.0, None, (8.0, 0.0, 47.0, 0.0, 4.25)),

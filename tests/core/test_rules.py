@@ -6,12 +6,12 @@ import pytest
 
 from gpuscale.core.capabilities import ANY
 from gpuscale.core.layout import Layout, layout_chunks
-from gpuscale.core.rules import RULES, Facts, against, against_sequence_parallel, facts_of
+from gpuscale.core.rules import RULES, RuleFacts, against, against_sequence_parallel, facts_of
 from gpuscale.core.stages import splits_by_length
 from gpuscale.io.models import load_model
 
-DENSE = Facts(32, (32,), (8,), (14336,), (), 0, 4096, 64, 8)
-EXPERTS = Facts(32, (32,), (8,), (14336,), (1536,), 8, 4096, 64, 8)
+DENSE = RuleFacts(32, (32,), (8,), (14336,), (), 0, 4096, 64, 8)
+EXPERTS = RuleFacts(32, (32,), (8,), (14336,), (1536,), 8, 4096, 64, 8)
 
 
 def broken(facts=DENSE, n=None, soft=None, seq=4096, batch=64, **layout):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpuscale.core.model.params import count_params
 from gpuscale.core.serving.capacity import (
-    Limit,
+    LatencyLimit,
     Limits,
     OpenLoad,
     capacity,
@@ -48,7 +48,7 @@ from gpuscale.core.serving.forward import (
 from gpuscale.core.serving.kernels import multiplied_in
 from gpuscale.core.serving.layouts import degrees, layout_text, refusal, replica_layouts
 from gpuscale.core.serving.matching import (
-    Worker,
+    RatedWorker,
     aggregated_points,
     disaggregated_points,
     matched,
@@ -60,7 +60,7 @@ from gpuscale.core.serving.records import Batch, Drafts, PassTime, Replica
 from gpuscale.core.serving.scaling import windows_of
 from gpuscale.core.serving.scheduler import Scheduler, Simulated
 from gpuscale.core.serving.service import Demand, Service, Tuning
-from gpuscale.core.serving.simulator import Engine, simulate
+from gpuscale.core.serving.simulator import SimulatedEngine, simulate
 from gpuscale.core.serving.tables import ContextRange, StepTable
 from gpuscale.core.serving.traffic import Lengths, Traffic, open_traffic
 from gpuscale.io.hardware import load_cluster
@@ -119,7 +119,7 @@ class Queue:
         return self.burst(1)
 
 
-TTFT = Limits(Limit("p95", 0.5))
+TTFT = Limits(LatencyLimit("p95", 0.5))
 
 
 @given(st.floats(3.0, 1e4), st.floats(0.9, 1.1))
@@ -131,10 +131,10 @@ def test_highest_rate_of_a_queue_is_the_known_one(mu, claims):
 
 
 def test_the_nearer_limit_binds():
-    both = Limits(Limit("p95", 0.5), Limit("mean", 0.012))
+    both = Limits(LatencyLimit("p95", 0.5), LatencyLimit("mean", 0.012))
     found = capacity(Queue(100.0), both)
     assert found.binding == "TPOT" and 18.0 <= found.rate_per_s <= 20.0
-    hard = capacity(Queue(100.0), Limits(tpot=Limit("mean", 0.009)))
+    hard = capacity(Queue(100.0), Limits(tpot=LatencyLimit("mean", 0.009)))
     assert (hard.rate_per_s, hard.binding) == (0.0, "TPOT")
     assert both.missed(Queue(100.0).open(50.0, 1)) == ("TPOT",)
     assert both.missed(Queue(100.0).open(99.0, 1)) == ("TTFT", "TPOT")
@@ -151,11 +151,13 @@ def test_without_limits_the_rate_is_that_of_a_full_server():
 def test_the_bound_of_a_median_is_not_that_of_the_mean():
     """A median lies below the mean in a queue: the formula's mean does not bound it."""
     queue = Queue(100.0)
-    mean, median = (formula_bound(queue, Limits(Limit(s, 0.5))) for s in ("p95", "p50"))
+    mean, median = (formula_bound(queue, Limits(LatencyLimit(s, 0.5))) for s in ("p95", "p50"))
     assert mean == pytest.approx(1.15 * 98.0) and median == pytest.approx(1.15 * 100.0)
-    mean, median = (formula_bound(queue, Limits(tpot=Limit(s, 0.015))) for s in ("p90", "p50"))
+    mean, median = (
+        formula_bound(queue, Limits(tpot=LatencyLimit(s, 0.015))) for s in ("p90", "p50")
+    )
     assert mean == pytest.approx(1.15 * 50.0) and median == pytest.approx(1.15 * 100.0)
-    assert 0.0 < formula_bound(queue, Limits(Limit("p95", 0.001))) <= 0.1
+    assert 0.0 < formula_bound(queue, Limits(LatencyLimit("p95", 0.001))) <= 0.1
 
 
 def offers(**prices):
@@ -213,7 +215,7 @@ def test_a_closed_loop_is_shared_by_the_copies():
     burst = choose(offers(), Wanted(TTFT, None, 8, burst=2))
     assert {f.candidate.label: f.copies for f in burst.found} == {"A": 2, "B": 2, "C": 2}
     assert {f.load.n_requests for f in burst.found} == {1}
-    tight = choose(offers(), Wanted(Limits(Limit("mean", 0.3)), None, 8, burst=2))
+    tight = choose(offers(), Wanted(Limits(LatencyLimit("mean", 0.3)), None, 8, burst=2))
     assert [f.meets for f in tight.found] == [True, False, False]
     assert tight.best.candidate.label == "B"
 
@@ -226,17 +228,21 @@ def test_a_closed_loop_takes_the_fewest_gpus_that_serve_it():
     free = choose(offers(), Wanted(Limits(), concurrency=64))
     assert {f.candidate.label: f.copies for f in free.found} == {"A": 4, "B": 4, "C": 4}
     assert free.best.candidate.label == "A" and free.best.n_gpus == 4
-    limited = choose(offers(), Wanted(Limits(Limit("mean", 0.3)), concurrency=64))
+    limited = choose(offers(), Wanted(Limits(LatencyLimit("mean", 0.3)), concurrency=64))
     assert [(f.candidate.label, f.copies, f.meets) for f in limited.found] == [
         ("B", 4, True),
         ("C", 26, True),
         ("A", 4, False),
     ]
-    cheap = choose(offers(A=1.0, B=2.0, C=0.5), Wanted(Limits(Limit("mean", 0.3)), concurrency=64))
+    cheap = choose(
+        offers(A=1.0, B=2.0, C=0.5), Wanted(Limits(LatencyLimit("mean", 0.3)), concurrency=64)
+    )
     assert cheap.best.candidate.label == "C"
-    little = choose(offers(), Wanted(Limits(Limit("mean", 0.3)), concurrency=64, most_gpus=12))
+    little = choose(
+        offers(), Wanted(Limits(LatencyLimit("mean", 0.3)), concurrency=64, most_gpus=12)
+    )
     assert {f.candidate.label: f.n_gpus for f in little.found} == {"A": 4, "B": 12, "C": 8}
-    burst = choose(offers(), Wanted(Limits(Limit("mean", 0.3)), burst=2)).best
+    burst = choose(offers(), Wanted(Limits(LatencyLimit("mean", 0.3)), burst=2)).best
     assert (burst.candidate.label, burst.copies) == ("B", 1)
 
 
@@ -332,7 +338,7 @@ def test_an_emptied_engine_holds_nothing(seed, prefix, each, kind, more):
         Lengths("lognormal", 100, 0.8), Lengths("exp", 60), 20.0, 40, seed=seed, prefix_frac=prefix
     )
     limits = Scheduler(256, 8, 900.0, 8.0, tokens_per_pass=each, **kind, **more)
-    engine = Engine(Passes(), limits, traffic)
+    engine = SimulatedEngine(Passes(), limits, traffic)
     out = engine.run()
     assert not engine.running and not engine.waiting and engine.partial < 0
     assert engine.held == pytest.approx(0.0, abs=1e-6)
@@ -350,7 +356,7 @@ def test_a_crowded_engine_answers_all(skip):
     """Short prompts, long answers, chunks of 8: who is started over reads a long prompt again."""
     outputs = [900 - 29 * i for i in range(30)]
     traffic = Traffic([1] * 30, outputs, [0.0] * 30, prefix_frac=skip)
-    engine = Engine(Passes(), Scheduler(8, 256, 1000, 8.0, tokens_per_pass=1.5), traffic)
+    engine = SimulatedEngine(Passes(), Scheduler(8, 256, 1000, 8.0, tokens_per_pass=1.5), traffic)
     out = engine.run()
     assert out.n_preempted > 10 and out.n_refused == 0
     assert not any(math.isnan(end) for end in out.end_s)
@@ -878,14 +884,14 @@ def test_matched_pools_for_a_rate(plain_pools):
     assert all(p.rate >= 21.0 for p in found)
     assert matched(READS, MAKES, Limits(), None, None) == []
     assert matched(READS, MAKES, Limits(), None, 1e5) == []
-    assert matched(READS, MAKES, Limits(tpot=Limit("mean", 0.001)), None, 20.0) == []
-    assert matched(READS, MAKES, Limits(ttft=Limit("mean", 0.001)), None, 20.0) == []
+    assert matched(READS, MAKES, Limits(tpot=LatencyLimit("mean", 0.001)), None, 20.0) == []
+    assert matched(READS, MAKES, Limits(ttft=LatencyLimit("mean", 0.001)), None, 20.0) == []
     assert matched(READS, MAKES, Limits(), 4, None) == []
 
 
 def test_points_of_pools_obey_littles_law():
     pools = pooled()
-    points = disaggregated_points(Worker(pools.prefill, 8.0), pools.decode, "vllm", "fp8")
+    points = disaggregated_points(RatedWorker(pools.prefill, 8.0), pools.decode, "vllm", "fp8")
     for p in points:
         rate = p.concurrency * p.tokens_per_s_per_user / 100  # requests a second of the worker
         gpus = 4 + rate / 8.0 * 2

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from gpuscale.core.serving.capacity import Limit, Limits, capacity, formula_bound, keeps_up
+from gpuscale.core.serving.capacity import LatencyLimit, Limits, capacity, formula_bound, keeps_up
 from gpuscale.core.serving.choose import Candidate, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
 from gpuscale.core.serving.layouts import degrees, layout_text, refusal, replica_layouts
@@ -23,7 +23,7 @@ DEEPSEEK = load_model("deepseek-v3").spec
 H100 = serving_site(load_cluster("dgx-h100"), "vllm")
 CHAT = Demand(Lengths("lognormal", 1000, 0.6), Lengths("exp", 200))
 FP8 = Replica(ffn_format="fp8", attention_format="fp8", kv_format="fp8")
-LIMITS = Limits(Limit("p95", 0.6), Limit("p95", 0.03))
+LIMITS = Limits(LatencyLimit("p95", 0.6), LatencyLimit("p95", 0.03))
 
 
 def candidates(most=8):
@@ -76,7 +76,7 @@ FORMATS = ("ffn_format", "attention_format", "kv_format")
 
 def test_limit_that_nothing_can_keep_has_no_rate():
     service = Service(LLAMA, Replica(tp=8), H100, CHAT)
-    found = capacity(service, Limits(None, Limit("p95", 1e-3)))
+    found = capacity(service, Limits(None, LatencyLimit("p95", 1e-3)))
     assert found.rate_per_s == 0.0
     assert found.binding == "TPOT"
     assert found.load.tpot.p95_s > 1e-3

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuscale.core.serving import service
-from gpuscale.core.serving.capacity import NO_END, OpenLoad, Steady, open_load
+from gpuscale.core.serving.capacity import NO_END, OpenLoad, SteadyLoad, open_load
 from gpuscale.core.serving.percentiles import summarise
 from gpuscale.core.serving.records import Replica
 from gpuscale.core.serving.scheduler import Simulated
@@ -40,7 +40,7 @@ def opened(monkeypatch):
         alone = prompt_s(0.0)  # 0.1 and 5 ms shared by as many
         together.append(round(0.005 / (alone - 0.1)))
         assert (load.output_tokens, load.prompt_passes, load.tokens_per_pass) == (101, 1.0, 1.0)
-        return Steady(1.0, 0.01, 0.5, 4.0) if load.rate_per_s < 5000 else NO_END
+        return SteadyLoad(1.0, 0.01, 0.5, 4.0) if load.rate_per_s < 5000 else NO_END
 
     monkeypatch.setattr(service, "open_load", made)
     return together
@@ -56,7 +56,7 @@ def opened(monkeypatch):
     ],
 )
 def test_prompts_that_come_during_a_pass_share_the_next(opened, rate, calls):
-    assert served().steady(rate) == Steady(1.0, 0.01, 0.5, 4.0)
+    assert served().steady(rate) == SteadyLoad(1.0, 0.01, 0.5, 4.0)
     assert opened == calls
 
 
@@ -70,7 +70,9 @@ def test_the_highest_rate_of_a_formula(monkeypatch):
     monkeypatch.setattr(
         Service,
         "steady",
-        lambda self, rate: Steady(1 / (10 - rate), rate / 1000, 0.5, 1.0) if rate < 10 else NO_END,
+        lambda self, rate: (
+            SteadyLoad(1 / (10 - rate), rate / 1000, 0.5, 1.0) if rate < 10 else NO_END
+        ),
     )
     for limits, want in (({}, 10.0), ({"ttft_s": 0.2}, 5.0), ({"tpot_s": 0.002}, 2.0)):
         assert want * (1 - 4e-3) <= served().most_rate(**limits) <= want * (1 + 1e-9)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuscale.core.capabilities import ANY
-from gpuscale.core.context import CONTEXT_KINDS, Exchange, Split
+from gpuscale.core.context import CONTEXT_KINDS, ContextShape, Exchange
 from gpuscale.core.formats import (
     FORMATS,
     compute_dtype,
@@ -291,7 +291,7 @@ def test_what_schedules_need():
 
 
 def test_exchanges_of_context_parallelism():
-    split = Split(cp=4, tp=2, cp_ranks_in_domain=4, tokens=10.0, hidden_size=6, kv_bytes=8.0)
+    split = ContextShape(cp=4, tp=2, cp_ranks_in_domain=4, tokens=10.0, hidden_size=6, kv_bytes=8.0)
     ring = (Exchange("gather", 4, 1, 10 * 4 * 8),)
     assert CONTEXT_KINDS["ring"].exchanges(split) == ring
     assert CONTEXT_KINDS["all-gather"].exchanges(split) == ring

@@ -19,7 +19,7 @@ from gpuscale.core.timeline.build import (
     _times,
     _transfer,
 )
-from gpuscale.core.timeline.records import Event, MemoryCurve, Timeline
+from gpuscale.core.timeline.records import Event, MemoryCurve, StepTimeline
 from gpuscale.core.timeline.replay import Placing, _needs, placed, replay, stretched
 
 LAID = Placing(
@@ -333,5 +333,5 @@ def test_memory_over_time():
 def test_events_are_found_by_track():
     late, early = (Event("forward", 0, "compute", s, 1.0) for s in (2.0, 1.0))
     other = Event("send", 0, "pp", 0.0, 1.0)
-    laid = Timeline(9.0, "1f1b", 1, 1, 1, 9.0, 9.0, 0.0, 1.0, (late, early, other), (), ())
+    laid = StepTimeline(9.0, "1f1b", 1, 1, 1, 9.0, 9.0, 0.0, 1.0, (late, early, other), (), ())
     assert laid.of(0) == [early, late] and laid.of(0, "pp") == [other] and laid.of(1) == []

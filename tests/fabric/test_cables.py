@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core.fabric.bill import Parts, bill, modules
+from gpuscale.core.fabric.bill import PartTotals, bill, modules
 from gpuscale.core.fabric.cables import Cable, clos_cables
 from gpuscale.core.fabric.check import check_cables
 from gpuscale.core.fabric.clos import design
@@ -120,7 +120,7 @@ def test_port_budget_is_held():
 
 def test_deepseek_table_prices():
     """arXiv:2505.09343 table 3: FT2 and FT3 give 83.0 k$ and 504 $; dragonfly within 2 %."""
-    parts = Parts(switch_usd=83.0e3, link_usd=504.0)
+    parts = PartTotals(switch_usd=83.0e3, link_usd=504.0)
 
     def switch_side(made):
         return bill(made, parts).usd - 504.0 * made.group("host")
@@ -134,13 +134,13 @@ def test_deepseek_table_prices():
 def test_cost_sheet_node():
     """128 nodes: 310,000 + 50,000 + 48 x 36,000 / 128 + 20,480 = 393,980 $ a node."""
     made = design(Hosts(128, 8, 8), equal_ports(64), Wish("fat-tree"))
-    total = bill(made, Parts(switch_usd=36_000, link_usd=1280)).usd
+    total = bill(made, PartTotals(switch_usd=36_000, link_usd=1280)).usd
     assert 310_000 + 50_000 + total / 128 == 393_980
 
 
 def test_unknown_price_and_power_are_named_not_guessed():
     made = design(Hosts(64, 8, 8), equal_ports(64), Wish())
-    found = bill(made, Parts("QM9700", link_usd=1.0))
+    found = bill(made, PartTotals("QM9700", link_usd=1.0))
     assert found.usd is None and found.power_low_w is None
     assert found.unpriced == ("QM9700",)
     assert "QM9700" in found.unmeasured

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuscale.core.fabric.bill import Parts, bill
+from gpuscale.core.fabric.bill import PartTotals, bill
 from gpuscale.core.fabric.cables import Cable
 from gpuscale.core.fabric.check import check_cables
 from gpuscale.core.fabric.clos import design, leaf_split, spread, tree
@@ -233,10 +233,10 @@ def test_the_smallest_lattices():
 
 def test_a_bill_without_switches_or_modules():
     """192 copper links of a torus of 0.1 W; 128 host links and 128 up, one end a module each."""
-    cube = bill(torus((4, 4, 4), 1e9), Parts(copper_usd=2.0))
+    cube = bill(torus((4, 4, 4), 1e9), PartTotals(copper_usd=2.0))
     assert cube.power_low_w == cube.power_high_w == pytest.approx(19.2)
     assert cube.usd == 384.0
-    bare = bill(design(Hosts(128, 1, 1), K64, Wish("fat-tree")), Parts())
+    bare = bill(design(Hosts(128, 1, 1), K64, Wish("fat-tree")), PartTotals())
     assert {i.item: i.n for i in bare.items} == {
         "switch": 6, "optical link (fibre, both modules)": 256,
         "switch module": 128 + 2 * 128, "host module": 128,

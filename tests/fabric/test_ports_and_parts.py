@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.fabric.bill import Module, Parts, bill, modules
+from gpuscale.core.fabric.bill import Module, PartTotals, bill, modules
 from gpuscale.core.fabric.cables import Cable, clos_cables
 from gpuscale.core.fabric.check import check_cables
 from gpuscale.core.fabric.clos import design, leaf_split, tree
@@ -20,7 +20,7 @@ from gpuscale.core.fabric.lattice import (
     torus_links,
 )
 from gpuscale.core.fabric.nvlink import nvlink_domain
-from gpuscale.core.fabric.of_cluster import Plan, design_of, plan_of, slice_shape
+from gpuscale.core.fabric.of_cluster import NetworkPlan, design_of, plan_of, slice_shape
 from gpuscale.core.fabric.records import Hosts, Ports, Wish, equal_ports
 from gpuscale.io.hardware import load_cluster
 
@@ -201,7 +201,7 @@ def test_bill_by_hand():
     """Two leafs under one spine: 64 host links, 64 up, 3 switches of 1.0 to 1.6 kW."""
     made = design(Hosts(64, 1, 1), K64, Wish("fat-tree", tiers=2))
     assert made.n_switches == 3
-    parts = Parts(
+    parts = PartTotals(
         "QM9700", 30_000.0, (1000.0, 1600.0), 500.0, None, Module("OSFP", 2, 17.0),
         Module("OSFP-flat", 1, 8.0),
     )  # fmt: skip
@@ -223,7 +223,7 @@ def test_bill_by_hand():
 
 def test_copper_in_the_rack_has_no_module():
     made = design(Hosts(64, 1, 1), K64, Wish("fat-tree", rack_links=16))
-    parts = Parts(copper_usd=50.0, switch_module=Module("m", 1, 10.0))
+    parts = PartTotals(copper_usd=50.0, switch_module=Module("m", 1, 10.0))
     found = {i.item: i for i in bill(made, parts).items}
     assert found["copper link"].usd == 64 * 50.0
     assert found["copper link"].power_w == pytest.approx(6.4)
@@ -401,7 +401,7 @@ def test_a_shape_has_the_numbers_of_its_topology():
     hosts, ports = Hosts(72, 1, 1), Ports(16, 16, 25e9, 25e9)
 
     def made(kind, *shape):
-        return dict(design_of(Plan(hosts, ports, Wish(kind), shape)).parameters)
+        return dict(design_of(NetworkPlan(hosts, ports, Wish(kind), shape)).parameters)
 
     assert made("dragonfly", 2, 4, 2, 9) == {"p": 2, "a": 4, "h": 2, "g": 9}
     assert made("dragonfly+", 3)["g"] == 3

@@ -23,7 +23,13 @@ from gpuscale.core.run.checkpoint import (
 )
 from gpuscale.core.run.energy import carbon_kg
 from gpuscale.core.run.failures import interruptions, mtbf_s, spare_machines
-from gpuscale.core.run.goodput import Conditions, effective_frac, first_order_frac, goodput, outlook
+from gpuscale.core.run.goodput import (
+    RunConditions,
+    effective_frac,
+    first_order_frac,
+    goodput,
+    outlook,
+)
 from gpuscale.core.run.ownership import Owned, break_even_utilisation, own_cost
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.run import load_draw, load_fleet, load_saver, load_site, recovery_s
@@ -42,7 +48,7 @@ FAILURES, CHECKPOINTS = rows("failures"), rows("checkpoints")
 
 def expected(n_gpus, fleet, way="requeue", blocking_s=1.0):
     f = load_fleet(fleet)
-    met = Conditions(n_gpus, f.per_node_day, recovery_s(way, n_gpus)[0], 30.0, blocking_s, 30.0)
+    met = RunConditions(n_gpus, f.per_node_day, recovery_s(way, n_gpus)[0], 30.0, blocking_s, 30.0)
     few, many = (
         replace(met, per_node_day=rate) for rate in (f.low_per_node_day, f.high_per_node_day)
     )
@@ -144,10 +150,10 @@ def test_the_store_is_a_range_by_kind_unless_it_is_said():
 
 def test_rsc_condition_either_lever_is_enough():
     """arXiv:2410.21680: at the largest projected job, rate 6.5 -> 1 or a write of O(10 s)."""
-    slow = Conditions(16384, 6.5e-3, 300, 0, 300, 300)
+    slow = RunConditions(16384, 6.5e-3, 300, 0, 300, 300)
     assert goodput(slow).goodput_frac < 0.8
-    rare = Conditions(16384, 1e-3, 300, 0, 300, 300)
-    quick = Conditions(16384, 6.5e-3, 300, 0, 10, 10)
+    rare = RunConditions(16384, 1e-3, 300, 0, 300, 300)
+    quick = RunConditions(16384, 6.5e-3, 300, 0, 10, 10)
     for met in (rare, quick):
         assert goodput(met).goodput_frac == pytest.approx(0.9, abs=0.025)
 
@@ -164,7 +170,7 @@ TABLE = [  # blocking s, recovery s, ETTR at 1,024 to 131,072 GPUs, 4.21 per 1,0
 def test_table_of_effective_times(blocking, recovery, values):
     sizes = (1024, 8192, 16384, 32768, 65536, 131072)
     for n, want in zip(sizes, values, strict=True):
-        found = goodput(Conditions(n, 4.21e-3, recovery, 0, blocking, 0)).goodput_frac
+        found = goodput(RunConditions(n, 4.21e-3, recovery, 0, blocking, 0)).goodput_frac
         assert round(found, 3) == pytest.approx(want, abs=0.0011)
 
 
@@ -223,7 +229,7 @@ def test_first_order_meets_the_exact_form_where_failures_are_rare(interval, bloc
 @given(st.integers(8, 200_000), st.floats(1e-4, 1e-2), st.floats(0, 2000), st.floats(0.01, 100))
 @settings(max_examples=40, deadline=None)
 def test_parts_of_the_time_add_up(gpus, rate, recovery, blocking):
-    g = goodput(Conditions(gpus, rate, recovery, 10, blocking, blocking, straggler_frac=0.02))
+    g = goodput(RunConditions(gpus, rate, recovery, 10, blocking, blocking, straggler_frac=0.02))
     parts = (g.saving_frac, g.rework_frac, g.recovery_frac, g.straggler_frac, g.debug_frac)
     assert min(parts) >= -1e-9
     assert g.goodput_frac + sum(parts) == pytest.approx(1.0)

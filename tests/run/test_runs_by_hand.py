@@ -9,7 +9,7 @@ from gpuscale.core.run import energy, ownership
 from gpuscale.core.run import time as runs
 from gpuscale.core.run.bill import Charge, Draw, Making, Rate, charge
 from gpuscale.core.run.checkpoint import (
-    Parts,
+    CheckpointParts,
     Saver,
     SaveTime,
     Store,
@@ -29,8 +29,8 @@ from gpuscale.core.run.failures import (
     spare_machines,
 )
 from gpuscale.core.run.goodput import (
-    Conditions,
     Goodput,
+    RunConditions,
     effective_frac,
     first_order_frac,
     goodput,
@@ -77,10 +77,10 @@ def test_spares_by_hand():
 
 
 def test_parts_of_a_checkpoint():
-    assert checkpoint_parts(10.0) == Parts(20.0, 40.0, 80.0)
+    assert checkpoint_parts(10.0) == CheckpointParts(20.0, 40.0, 80.0)
     adapters = checkpoint_parts(10.0, 1.0, 2.0, 3.0, trainable=4.0)
-    assert adapters == Parts(10.0, 8.0, 12.0) and adapters.total_bytes == 30.0
-    assert checkpoint_parts(0.5, trainable=0.0) == Parts(1.0, 0.0, 0.0)
+    assert adapters == CheckpointParts(10.0, 8.0, 12.0) and adapters.total_bytes == 30.0
+    assert checkpoint_parts(0.5, trainable=0.0) == CheckpointParts(1.0, 0.0, 0.0)
 
 
 # 800 GB of 8 GPUs on 2 nodes: 100 GB each over 20 GB/s of 40, 5 s; store 8 s; node link 4 s
@@ -152,7 +152,7 @@ def test_effective_time_by_hand():
     assert first_order_frac(200, 10, 10, 100) == 0.0
 
 
-FAULTLESS = Conditions(8, 0.0, 100.0, 50.0, 10.0, 20.0)
+FAULTLESS = RunConditions(8, 0.0, 100.0, 50.0, 10.0, 20.0)
 
 
 def test_a_run_that_never_fails_waits_for_its_saves_alone():
@@ -166,7 +166,7 @@ def test_a_run_that_never_fails_waits_for_its_saves_alone():
 
 def test_where_the_time_of_a_failing_run_goes():
     """Two machines, one stop in two days each: M is a day; saves each hour, 150 s to restart."""
-    met = Conditions(16, 0.5, 100.0, 50.0, 360.0, 20.0, interval_s=HOUR)
+    met = RunConditions(16, 0.5, 100.0, 50.0, 360.0, 20.0, interval_s=HOUR)
     found = goodput(met)
     useful = HOUR / (DAY * math.exp(150 / DAY) * math.expm1((HOUR + 360) / DAY))
     assert found.mtbf_s == DAY and found.goodput_frac == pytest.approx(useful)
@@ -184,7 +184,7 @@ def test_where_the_time_of_a_failing_run_goes():
 
 
 def test_no_shorter_interval_than_a_save_and_a_thousandth_where_saves_cost_nothing():
-    met = Conditions(16, 0.5, 0.0, 0.0, 1.0, 7000.0)  # the best would be sqrt(2 x 86400) = 416 s
+    met = RunConditions(16, 0.5, 0.0, 0.0, 1.0, 7000.0)  # the best would be sqrt(2 x 86400) = 416 s
     assert goodput(met).interval_s == 7000.0
     assert goodput(replace(met, blocking_s=0.0, write_s=0.0)).interval_s == DAY / 1000
     assert goodput(replace(met, write_s=0.0)).interval_s == exact_interval_s(1.0, DAY)
@@ -194,7 +194,7 @@ def test_no_shorter_interval_than_a_save_and_a_thousandth_where_saves_cost_nothi
 
 def test_outlook_by_hand():
     """Failures a half and twice as often; what is spared is against the same run."""
-    met = Conditions(16, 0.5, 100.0, 50.0, 360.0, 20.0, None, 1e-5, 0.1, 0.2)
+    met = RunConditions(16, 0.5, 100.0, 50.0, 360.0, 20.0, None, 1e-5, 0.1, 0.2)
     ends = [replace(met, per_node_day=rate) for rate in (0.25, 1.0)]
     run = outlook(1e6, met, *ends)
     low, middle, high = (goodput(replace(met, per_node_day=rate)) for rate in (0.25, 0.5, 1.0))

@@ -30,7 +30,7 @@ from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.checkpoint import Checkpoint
-    from gpuscale.core.run.checkpoint import Parts
+    from gpuscale.core.run.checkpoint import CheckpointParts
     from gpuscale.core.run.failures import Fleet
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Block
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
 
 
-def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, Parts]:
+def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, CheckpointParts]:
     """(Parameters, trained ones, checkpoint by part)."""
     n = asked.params or count_params(loaded.model).total_params
     trained = 0.0 if asked.weights_only else asked.trainable or n

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpuscale.core.run.bill import Bill
-from gpuscale.core.run.checkpoint import Parts, SaveTime
+from gpuscale.core.run.checkpoint import CheckpointParts, SaveTime
 from gpuscale.core.run.goodput import Outlook
 
 
@@ -17,7 +17,7 @@ class CheckpointAnswer:
     trainable_params: float
     bytes_per_param: float
     checkpoint_bytes: float
-    parts: Parts
+    parts: CheckpointParts
     n_gpus: int
     n_nodes: int
     save: SaveTime

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.lifetime import conditions_of, store_of
 from gpuscale.answers.money import stops_per_s
-from gpuscale.answers.run_terms import Held, bill_terms, outlook_terms, save_terms
+from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms, save_terms
 from gpuscale.core.records import term_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def checkpoint_terms(
     store = store_of(asked, cluster, r.n_gpus)
     writers = min(r.n_gpus, asked.writers or r.n_gpus)
     met = conditions_of(asked, r.n_gpus, r.save, stops_per_s(asked))
-    held = Held(r.outlook.expected_s, r.n_gpus, 1 - r.outlook.goodput.recovery_frac)
+    held = BilledTime(r.outlook.expected_s, r.n_gpus, 1 - r.outlook.goodput.recovery_frac)
     g = r.outlook.goodput
     return (
         _size(asked, r),

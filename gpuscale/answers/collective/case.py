@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CollectiveCase:
     """A collective on a machine: what its times are computed with."""
 
     asked: Collective
@@ -86,7 +86,7 @@ class Case:
         return found
 
 
-def _case(asked: Collective) -> Case:
+def _case(asked: Collective) -> CollectiveCase:
     """Put together what the options mean, and refuse what cannot be."""
     loaded = load_inputs(asked, cluster=asked.cluster, catalogue=asked.catalogue, wires=asked.wires)
     spec = oversubscribed(loaded.cluster, asked.oversubscription)
@@ -102,7 +102,9 @@ def _case(asked: Collective) -> Case:
     name = asked.algorithm or _usual(asked.op, spec, levels, n_gpus, asked.inner)
     algorithm = _algorithm(asked.op, name, spec, n_gpus)
     routing = _routing(asked, n_gpus)
-    return Case(asked, loaded, spec, levels, n_gpus=n_gpus, algorithm=algorithm, routing=routing)
+    return CollectiveCase(
+        asked, loaded, spec, levels, n_gpus=n_gpus, algorithm=algorithm, routing=routing
+    )
 
 
 def collective_document(asked: Collective) -> Document:
@@ -149,7 +151,7 @@ def collective_document(asked: Collective) -> Document:
     return document(case, rows[0], told[0])
 
 
-def _switch_bytes(case: Case, found: CollectiveTime) -> dict[str, float]:
+def _switch_bytes(case: CollectiveCase, found: CollectiveTime) -> dict[str, float]:
     """Bytes through the switches; refused where they are not counted."""
     from gpuscale.core.network import switch_traffic as through
 

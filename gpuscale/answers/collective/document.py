@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
-from gpuscale.answers.collective.expected import Expected, Told, as_ring
+from gpuscale.answers.collective.expected import ExpectedCollective, Told, as_ring
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.collective import busbw_factor, traffic_factor
 from gpuscale.core.network.ideal import SOURCE, CollectiveTime
@@ -18,7 +18,7 @@ from gpuscale.render.document import Column, Document, Facts, Table, Text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuscale.answers.collective.case import Case
+    from gpuscale.answers.collective.case import CollectiveCase
     from gpuscale.core.network.hierarchy import LevelTime
     from gpuscale.render.document import Block
 
@@ -37,7 +37,7 @@ COUNTED = {
 class CollectiveAnswer(CollectiveTime):
     """Ideal time of a collective, and what is expected of it."""
 
-    expected: Expected | None
+    expected: ExpectedCollective | None
     ring_s: float | None
     switch_bytes: dict[str, float] | None
 
@@ -91,7 +91,7 @@ def _term(found: CollectiveTime, hop_s: float) -> Term:
     return Term("time_s", found.time_s, "s", formula, inputs, SOURCE, children=tuple(children))
 
 
-def document(case: Case, found: CollectiveAnswer, told: Told | None) -> Document:
+def document(case: CollectiveCase, found: CollectiveAnswer, told: Told | None) -> Document:
     """One size: answer, levels, and on request the bytes through the switches."""
     expected, asked, loaded = found.expected, case.asked, case.loaded
     op, n = found.op, found.n_gpus
@@ -210,7 +210,9 @@ def _table(rows: Sequence[CollectiveAnswer]) -> Table:
     return Table.of(columns, values)
 
 
-def sweep_document(case: Case, rows: Sequence[CollectiveAnswer], told: Told | None) -> Document:
+def sweep_document(
+    case: CollectiveCase, rows: Sequence[CollectiveAnswer], told: Told | None
+) -> Document:
     """Table over sizes, and how the last was made."""
     op = rows[0].op
     title = (

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.calibration import collective_interval_s
 from gpuscale.core.network.collective import bandwidths_bytes_per_s
-from gpuscale.core.network.expected import Group, deduplicated_frac, group_time_s
+from gpuscale.core.network.expected import RankGroup, deduplicated_frac, group_time_s
 from gpuscale.core.network.hierarchy import hierarchical_time_s
 from gpuscale.io.calibration import load_fabric
 
 if TYPE_CHECKING:
-    from gpuscale.core.network.expected import Group
+    from gpuscale.core.network.expected import RankGroup
     from gpuscale.core.network.hierarchy import Level
     from gpuscale.core.network.ideal import CollectiveTime
     from gpuscale.core.records import Term
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedCollective:
     """Calibrated time of a collective, its interval and bandwidths."""
 
     time_s: float
@@ -36,8 +36,8 @@ class Expected:
 class Told(NamedTuple):
     """An expected time, with what it was made from."""
 
-    answer: Expected
-    group: Group
+    answer: ExpectedCollective
+    group: RankGroup
     floor_s: float
 
     def term(self) -> Term:
@@ -76,7 +76,7 @@ def expected_time(
     if kind is None:
         return None
     source = f"calibration `{fabric.inner.name}` and `{spec.fabric_class}`"
-    group = Group(
+    group = RankGroup(
         op=found.op,
         size_bytes=found.nccl_size_bytes,
         n=float(ranks),
@@ -95,11 +95,13 @@ def expected_time(
     low, high = collective_interval_s(time_s, found.op, ranks, min(in_domain, ranks), fabric, kind)
     size = found.nccl_size_bytes * (ranks if found.op == "all-to-all" else 1)
     algbw, busbw = bandwidths_bytes_per_s(found.op, size, ranks, time_s)
-    answer = Expected(time_s, max(low, floor_s), high, algbw, busbw, algorithm=kind, source=source)
+    answer = ExpectedCollective(
+        time_s, max(low, floor_s), high, algbw, busbw, algorithm=kind, source=source
+    )
     return Told(answer, group, floor_s)
 
 
-def as_ring(group: Group) -> float | None:
+def as_ring(group: RankGroup) -> float | None:
     """Bus bandwidth of an all-reduce as a ring between nodes; None inside a node. [byte/s]."""
     if group.op != "all-reduce" or group.n_in >= group.n:
         return None

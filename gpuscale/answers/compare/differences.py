@@ -10,7 +10,7 @@ from gpuscale.render.data import leaves
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedValue:
     """A value that differs; `change_frac` is relative to the old number."""
 
     key: str
@@ -20,7 +20,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     """One figure of several things; a ratio is None where one of the two is no number, or 0."""
 
     key: str
@@ -34,7 +34,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChangedPart:
     """A summand of a total in two things."""
 
     key: str
@@ -44,22 +44,22 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class TotalDifference:
     """The difference of two totals, part by part; `main` explains most of it."""
 
     delta: float
-    parts: tuple[Part, ...]  # those that are not 0 in both
-    main: Part | None  # changed most in the direction of the total; None: nothing did
-    against: Part | None  # changed most in the other direction
+    parts: tuple[ChangedPart, ...]  # those that are not 0 in both
+    main: ChangedPart | None  # changed most in the direction of the total; None: nothing did
+    against: ChangedPart | None  # changed most in the other direction
 
 
-def side_by_side(things: Sequence[Mapping[str, Any]]) -> list[Row]:
+def side_by_side(things: Sequence[Mapping[str, Any]]) -> list[FigureRow]:
     """Put the figures of several things into rows, with the ratio to the first one.
 
     Examples
     --------
     >>> side_by_side([{"a_s": 2.0}, {"a_s": 3.0}])
-    [Row(key='a_s', values=(2.0, 3.0), ratios=(1.5,))]
+    [FigureRow(key='a_s', values=(2.0, 3.0), ratios=(1.5,))]
     """
     keys = dict.fromkeys(key for thing in things for key in thing)
     rows = []
@@ -68,13 +68,13 @@ def side_by_side(things: Sequence[Mapping[str, Any]]) -> list[Row]:
         ratios = [
             v / first if _is_number(first) and _is_number(v) and first else None for v in others
         ]
-        rows.append(Row(key, (first, *others), tuple(ratios)))
+        rows.append(FigureRow(key, (first, *others), tuple(ratios)))
     return rows
 
 
 def split_difference(
     first: Mapping[str, float], other: Mapping[str, float], aside: tuple[str, ...] = ()
-) -> Split:
+) -> TotalDifference:
     """Say which part of a sum makes most of the difference between two sums.
 
     `first, other`: part -> amount; a part that one of them lacks counts as 0 there. `aside`: parts
@@ -88,27 +88,28 @@ def split_difference(
     """
     keys = [k for k in dict.fromkeys([*first, *other]) if first.get(k) or other.get(k)]
     parts = tuple(
-        Part(k, first.get(k, 0), other.get(k, 0), other.get(k, 0) - first.get(k, 0)) for k in keys
+        ChangedPart(k, first.get(k, 0), other.get(k, 0), other.get(k, 0) - first.get(k, 0))
+        for k in keys
     )
     delta = sum(p.delta for p in parts)
     sign = 1.0 if delta >= 0 else -1.0
     named = sorted((p for p in parts if p.key not in aside), key=lambda p: -sign * p.delta)
     main = named[0] if named and delta and sign * named[0].delta > 0 else None
     against = named[-1] if named and sign * named[-1].delta < 0 else None
-    return Split(delta, parts, main, against)
+    return TotalDifference(delta, parts, main, against)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def changes(old: Any, new: Any) -> list[Change]:
+def changes(old: Any, new: Any) -> list[ChangedValue]:
     """List the values that differ, the largest relative change first, others after.
 
     Examples
     --------
     >>> changes({"a_s": 2.0, "b": "x"}, {"a_s": 2.5, "b": "x"})
-    [Change(key='a_s', old=2.0, new=2.5, change_frac=0.25)]
+    [ChangedValue(key='a_s', old=2.0, new=2.5, change_frac=0.25)]
     """
     one, other = dict(leaves(old)), dict(leaves(new))
     found = []
@@ -118,11 +119,11 @@ def changes(old: Any, new: Any) -> list[Change]:
             continue
         frac = (b - a) / abs(a) if _is_number(a) and _is_number(b) and a else None
         if a != b or (key in one) != (key in other):
-            found.append(Change(key, a, b, frac))
+            found.append(ChangedValue(key, a, b, frac))
     return sorted(found, key=lambda c: -abs(c.change_frac) if c.change_frac is not None else 0.0)
 
 
-def exceeds(change: Change, limit_frac: float) -> bool:
+def exceeds(change: ChangedValue, limit_frac: float) -> bool:
     """Whether a change counts as more than a limit: numbers by size, truth values always.
 
     A text that differs does not count; a number that came or went does.

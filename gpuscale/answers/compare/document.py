@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.compare.differences import Row
+from gpuscale.answers.compare.differences import FigureRow
 from gpuscale.core.quantity import format_si
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.compare.differences import Change
+    from gpuscale.answers.compare.differences import ChangedValue
     from gpuscale.answers.compare.things import Thing
     from gpuscale.render.document import Block
 
@@ -38,7 +38,7 @@ class Comparison:
     command: str | None
     names: list[str]
     inputs_changed: dict[str, list[Any]]
-    rows: list[Row]
+    rows: list[FigureRow]
     differences: list[Difference]
     changes: list[Any]
     because: dict[str, list[list[Any]]]
@@ -49,8 +49,8 @@ class Comparison:
 def compared(
     kind: str,
     things: Sequence[Thing],
-    rows: Sequence[Row],
-    changed: Sequence[list[Change]],
+    rows: Sequence[FigureRow],
+    changed: Sequence[list[ChangedValue]],
     limit: float | None,
     every: bool,
     set_: Sequence[str] = (),
@@ -151,7 +151,7 @@ def shown(key: str, value: Any, dim: str = "") -> str:
 
 
 def _causes(
-    things: Sequence[Thing], found: list[Change]
+    things: Sequence[Thing], found: list[ChangedValue]
 ) -> dict[str, list[tuple[str, float, float]]]:
     from gpuscale.answers.compare.differences import causes
 
@@ -172,7 +172,7 @@ def _ratio_columns(names: Sequence[str]) -> list[Column]:
     return [Column(f"ratio_{n}", "ratio" if one else f"{n} ratio", _times) for n in names[1:]]
 
 
-def _shown_rows(kind: str, rows: Sequence[Row], names: Sequence[str]) -> Table:
+def _shown_rows(kind: str, rows: Sequence[FigureRow], names: Sequence[str]) -> Table:
     from gpuscale.answers.compare.figures import LABELS
     from gpuscale.answers.compare.plan import label
 
@@ -193,7 +193,7 @@ def _plainly(key: str, value: Any, dim: str) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{0 if abs(value) >= 1e4 else 1}f}"
 
 
-def _raw_rows(rows: Sequence[Row], names: Sequence[str]) -> Table:
+def _raw_rows(rows: Sequence[FigureRow], names: Sequence[str]) -> Table:
     columns = [Column("key", "key", right=False), *(Column(n, n) for n in names)]
     return Table([*columns, *_ratio_columns(names)], [(r.key, *r.values, *r.ratios) for r in rows])
 
@@ -215,7 +215,7 @@ def _columns(names: Sequence[str]) -> list[Column]:
     return [key, *(Column(n, n) for n in names), *changes]
 
 
-def _changed_rows(changed: Sequence[list[Change]]) -> list[tuple[Any, ...]]:
+def _changed_rows(changed: Sequence[list[ChangedValue]]) -> list[tuple[Any, ...]]:
     """Key, value of each thing, relative change of each other one; largest change first."""
     by_key = [{c.key: c for c in found} for found in changed]
     every = {c.key: c for found in by_key for c in found.values()}
@@ -239,14 +239,14 @@ def _unchanged(value: Any) -> float | None:
     return 0.0 if is_number else None
 
 
-def _raw_changes(names: Sequence[str], changed: Sequence[list[Change]]) -> Table | None:
+def _raw_changes(names: Sequence[str], changed: Sequence[list[ChangedValue]]) -> Table | None:
     rows = _changed_rows(changed)
     return Table(_columns(names), rows) if rows else None
 
 
 def _shown_changes(
     names: Sequence[str],
-    changed: Sequence[list[Change]],
+    changed: Sequence[list[ChangedValue]],
     because: Mapping[str, list[tuple[str, float, float]]],
 ) -> Table | None:
     n, columns = len(names), _columns(names)
@@ -260,7 +260,7 @@ def _shown_changes(
     return Table(columns, rows) if rows else None
 
 
-def _listed(names: Sequence[str], changed: Sequence[list[Change]]) -> list[Any]:
+def _listed(names: Sequence[str], changed: Sequence[list[ChangedValue]]) -> list[Any]:
     """List the changes as data; of more than two things each says whose it is."""
     if len(changed) == 1:
         return list(changed[0])

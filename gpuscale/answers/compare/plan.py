@@ -10,7 +10,7 @@ from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.render.document import Column, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.compare.differences import Part, Row, Split
+    from gpuscale.answers.compare.differences import ChangedPart, FigureRow, TotalDifference
     from gpuscale.answers.compare.things import Thing
     from gpuscale.render.document import Block
 
@@ -56,7 +56,7 @@ def headline(result: Mapping[str, Any]) -> dict[str, Any]:
     return found | {f"layout.{key}": value for key, value in result["layout"].items()}
 
 
-def headline_rows(things: Sequence[Thing]) -> list[Row]:
+def headline_rows(things: Sequence[Thing]) -> list[FigureRow]:
     """Headlines and layouts side by side; of a layout's numbers a ratio says nothing."""
     from gpuscale.answers.compare.differences import side_by_side
 
@@ -99,7 +99,7 @@ def splits(things: Sequence[Thing]) -> list[dict[str, Any]]:
 
 def split_record(found: Mapping[str, Any]) -> dict[str, Any]:
     """Write a difference as data: the total's, the part that explains most of it, all parts."""
-    split: Split = found["split"]
+    split: TotalDifference = found["split"]
     return {
         "name": found["name"],
         "of": found["of"],
@@ -139,11 +139,11 @@ def part_blocks(things: Sequence[Thing], found: Sequence[Mapping[str, Any]]) -> 
 
 
 def _table(
-    names: Sequence[str], mine: Sequence[Split], words: Mapping[str, str], title: str
+    names: Sequence[str], mine: Sequence[TotalDifference], words: Mapping[str, str], title: str
 ) -> Table:
     from gpuscale.render.explain import amount
 
-    parts: list[dict[str, Part]] = [{p.key: p for p in split.parts} for split in mine]
+    parts: list[dict[str, ChangedPart]] = [{p.key: p for p in split.parts} for split in mine]
     keys = list(dict.fromkeys(key for part in parts for key in part))
     keys.sort(key=lambda k: list(words).index(k) if k in words else len(words))
     rows = []
@@ -168,7 +168,7 @@ def signed(key: str, value: float) -> str:
 
 
 def sentence(
-    name: str, first: str, split: Split, words: Mapping[str, str], senses: tuple[str, str]
+    name: str, first: str, split: TotalDifference, words: Mapping[str, str], senses: tuple[str, str]
 ) -> str:
     """Say which part makes most of the difference."""
     main, against = split.main, split.against

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.records import Term
 
 if TYPE_CHECKING:
-    from gpuscale.answers.compare.differences import Row, Split
+    from gpuscale.answers.compare.differences import FigureRow, TotalDifference
 
 SHOWN_BY = {"gpu": "presets show {}", "cluster": "presets show {}", "model": "model {} --explain"}
 """Kind -> command that tells where its figures are from."""
 
 
 def terms_of(
-    kind: str, names: Sequence[str], rows: Sequence[Row], parts: Sequence[Mapping[str, Any]]
+    kind: str, names: Sequence[str], rows: Sequence[FigureRow], parts: Sequence[Mapping[str, Any]]
 ) -> tuple[Term, ...]:
     """Make a term of every ratio that is not 1, and of every difference of plans."""
     found = [difference_term(names[0], part) for part in parts]
@@ -35,7 +35,7 @@ def terms_of(
 
 def difference_term(first: str, found: Mapping[str, Any]) -> Term:
     """Write the difference of a total as the sum of its parts' differences."""
-    split: Split = found["split"]
+    split: TotalDifference = found["split"]
     inputs = {p.key: p.delta for p in split.parts}
     return Term(
         f"{found['of']}, {found['name']} - {first}",

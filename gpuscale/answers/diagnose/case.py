@@ -29,7 +29,7 @@ MOST_LOGS = 64
 
 
 @dataclass
-class Case:
+class RunCase:
     """What is known of a run."""
 
     kind: str
@@ -83,7 +83,7 @@ class Case:
         return next((f for f in self.figures if f.value is not None), None)
 
 
-def read_case(asked: Diagnose) -> Case:
+def read_case(asked: Diagnose) -> RunCase:
     """Read the logs and what is said.
 
     Raises GpuscaleError for a file that cannot be read, a quantity that is not known, or where
@@ -111,7 +111,7 @@ def read_case(asked: Diagnose) -> Case:
     texts += [f"{f.name} {f.text} {f.expected_text}" for f in figures]
     texts += [*asked.settings, *(asked.method and [asked.method] or [])]
     texts += [f.printed for log in logs for (n, _), f in log.firsts.items() if n in ("env",)]
-    case = Case(
+    case = RunCase(
         _kind(asked, logs, figures, software, settings),
         figures=figures or _own_figures(logs),
         settings=settings,
@@ -305,7 +305,7 @@ def _own_figures(logs: list[Log]) -> tuple[Figure, ...]:
 SPELLED = {"one": 1, "two": 2, "three": 3, "four": 4, "single": 1}
 
 
-def _known(case: Case, asked: Diagnose) -> None:
+def _known(case: RunCase, asked: Diagnose) -> None:
     """Find the presets that are meant, where there are such."""
     from gpuscale.io.hardware import load_cluster, load_gpu
 

@@ -10,7 +10,7 @@ from gpuscale.core.diagnosis.facts import COUNTS
 from gpuscale.io.causes import load_table, told
 
 if TYPE_CHECKING:
-    from gpuscale.answers.diagnose.case import Case
+    from gpuscale.answers.diagnose.case import RunCase
 
 Features = dict[str, str | float]
 
@@ -22,7 +22,7 @@ SMALL, LARGE_VOCAB = 3e9, 100_000
 """Parameters below which a model is small, and entries from which a vocabulary is large."""
 
 
-def features_of(case: Case, past: Features) -> Features:
+def features_of(case: RunCase, past: Features) -> Features:
     """Gather what is known; `past`: what the series show."""
     f: Features = {"kind": case.kind, "software": case.software, "said": case.said}
     if case.gpu_name:
@@ -57,7 +57,7 @@ OLD = 2
 """Years behind the newest release of the table from which software is old."""
 
 
-def _old(case: Case) -> str:
+def _old(case: RunCase) -> str:
     """Software of years ago, as the logs or a person name its version: ``nccl 2.14 is of 2022``."""
     for name, years in load_table("_released").items():
         logged = case.log_text(f"version_{name}") or ""
@@ -68,7 +68,7 @@ def _old(case: Case) -> str:
     return ""
 
 
-def _figures(case: Case, f: Features) -> None:
+def _figures(case: RunCase, f: Features) -> None:
     words = case.said
     for figure in case.figures:
         if figure.value is not None:
@@ -93,7 +93,7 @@ def _figures(case: Case, f: Features) -> None:
         f["memory_share"] = float(held) / total
 
 
-def _machine(case: Case, f: Features) -> None:
+def _machine(case: RunCase, f: Features) -> None:
     words = case.said
     for name, count in (("gpu", case.gpus), ("node", case.nodes)):
         if count is not None:
@@ -119,7 +119,7 @@ def _machine(case: Case, f: Features) -> None:
             f["near_one_nic"] = "yes"
 
 
-def _model(case: Case, f: Features) -> None:
+def _model(case: RunCase, f: Features) -> None:
     words = case.said
     if told("moe", words) or getattr(case.model, "is_moe", False):
         f["moe"] = "yes"
@@ -163,7 +163,7 @@ def _named_params(name: str) -> list[float]:
     return [float(n) * (1e9 if unit == "b" else 1e6) for n, unit in found]
 
 
-def _shape(case: Case, f: Features) -> None:
+def _shape(case: RunCase, f: Features) -> None:
     """Parameters that width and layers mean, beside those that the name says."""
     width, layers = case.number("width"), case.number("layers")
     if width and layers and (said := _named_params(case.model_name)):
@@ -173,7 +173,7 @@ def _shape(case: Case, f: Features) -> None:
         f["misaligned"] = "yes" if any(d % 64 for d in dims if d) else "no"
 
 
-def _layout(case: Case, f: Features) -> None:
+def _layout(case: RunCase, f: Features) -> None:
     words, zero = case.said, case.number("zero")
     if zero == 3 or told("sharded", words):
         f["sharded"] = "no" if told("hybrid", words) else "yes"
@@ -216,7 +216,7 @@ def _layout(case: Case, f: Features) -> None:
             f.pop("ratio", None)
 
 
-def _tokens_per_gpu(case: Case) -> float | None:
+def _tokens_per_gpu(case: RunCase) -> float | None:
     length, batch = case.number("seq_len"), case.number("global_batch")
     if length and batch and case.gpus:
         return length * batch / case.gpus

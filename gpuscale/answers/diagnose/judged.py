@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.diagnose.case import Case, read_case
+from gpuscale.answers.diagnose.case import RunCase, read_case
 from gpuscale.answers.diagnose.features import Features, features_of
 from gpuscale.answers.diagnose.memory import out_of_memory
 from gpuscale.answers.diagnose.past import past_of
@@ -50,7 +50,7 @@ class Answered:
     """What the document shows."""
 
     asked: Diagnose
-    case: Case
+    case: RunCase
     diagnosis: Diagnosis
     features: Features
 
@@ -113,7 +113,7 @@ def _as_told(p: Predicted) -> bool:
     return p.ratio < AS_TOLD and p.low <= p.measured <= p.high
 
 
-def _ratio(case: Case, model: Predicted | None, asked: bool) -> tuple[float | None, float]:
+def _ratio(case: RunCase, model: Predicted | None, asked: bool) -> tuple[float | None, float]:
     """Weigh model and asker: (times worse than it should be, spread of its logarithm)."""
     figure = case.main
     parts: list[tuple[float, float]] = []
@@ -129,7 +129,7 @@ def _ratio(case: Case, model: Predicted | None, asked: bool) -> tuple[float | No
     return math.exp(mean), weight**-0.5
 
 
-def _named(case: Case, judged: list[Judged], model: Predicted | None) -> tuple[NamedCause, ...]:
+def _named(case: RunCase, judged: list[Judged], model: Predicted | None) -> tuple[NamedCause, ...]:
     found: list[NamedCause] = []
     for j in judged[:NAMED]:
         if j.probability < LEAST and found:
@@ -157,7 +157,7 @@ def _named(case: Case, judged: list[Judged], model: Predicted | None) -> tuple[N
     return tuple(found)
 
 
-def _remedy(case: Case, j: Judged) -> str:
+def _remedy(case: RunCase, j: Judged) -> str:
     """Remedy, in the framework's own words where they are known."""
     families = load_table("_words")["families"]
     family = first_of({f: w for f, w in families.items() if f in j.cause.words}, case.said)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.io.causes import load_table
 
 if TYPE_CHECKING:
-    from gpuscale.answers.diagnose.case import Case
+    from gpuscale.answers.diagnose.case import RunCase
 
 Features = dict[str, str | float]
 
@@ -17,7 +17,7 @@ FULL, PREFILL = 0.85, 50.0
 """Use of the cache that is full; prompt tokens a generated one from which prefill is all."""
 
 
-def add_logged(case: Case, f: Features) -> None:
+def add_logged(case: RunCase, f: Features) -> None:
     """Put what logs say to what is known."""
     for log in case.logs:
         names = [f"transport_{name}" for name in TRANSPORTS]
@@ -39,7 +39,7 @@ def add_logged(case: Case, f: Features) -> None:
     _step(case, f)
 
 
-def _shares(case: Case, f: Features) -> None:
+def _shares(case: RunCase, f: Features) -> None:
     n = case.log_number
     spare = n("oom_reserved_unallocated")
     if spare is None and n("oom_reserved") and n("oom_allocated"):
@@ -60,7 +60,7 @@ LEAST_LENGTH = 128.0
 """Tokens of a request where nobody says them."""
 
 
-def _demand(case: Case, f: Features) -> None:
+def _demand(case: RunCase, f: Features) -> None:
     """Tokens that all requests at once hold, over those that the cache has room for."""
     clients = case.number("clients") or case.number("max_num_seqs")
     if not clients or case.kind not in ("serving", "rl"):
@@ -71,7 +71,7 @@ def _demand(case: Case, f: Features) -> None:
         f["kv_demand"] = clients * (sum(v for v in said if v) or LEAST_LENGTH) / room
 
 
-def _cache_tokens(case: Case) -> float | None:
+def _cache_tokens(case: RunCase) -> float | None:
     """Room for the cache in tokens: what the weights leave of the share that the engine takes."""
     from gpuscale.core.model.kv_cache import kv_bytes_per_token
     from gpuscale.core.model.params import count_params
@@ -92,7 +92,7 @@ ENGINE_SHARE = 0.9
 """Share of the card that vLLM takes unless told otherwise (gpu_memory_utilization)."""
 
 
-def _step(case: Case, f: Features) -> None:
+def _step(case: RunCase, f: Features) -> None:
     n = case.log_number
     parts = [n(k) for k in ("forward", "backward", "optimizer")]
     if parts[2] and any(parts[:2]):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.diagnose.records import OutOfMemory, PeakPart
 
 if TYPE_CHECKING:
-    from gpuscale.answers.diagnose.case import Case
+    from gpuscale.answers.diagnose.case import RunCase
 
 
-def out_of_memory(case: Case) -> OutOfMemory | None:
+def out_of_memory(case: RunCase) -> OutOfMemory | None:
     """Put together what the message says; None where no memory ran out in a log."""
     n = case.log_number
     if case.log_text("oom") is None and case.log_text("start_refused") is None:
@@ -46,7 +46,7 @@ REFUSED = {
 
 
 def _changes(
-    case: Case, asked: float | None, spare: float | None, total: float | None
+    case: RunCase, asked: float | None, spare: float | None, total: float | None
 ) -> tuple[str, ...]:
     """Smallest changes first."""
     found = []

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.diagnose.records import Event
+from gpuscale.answers.diagnose.records import RunEvent
 from gpuscale.core.diagnosis.series import growth, shift, slow_rank, stalls, warm_up
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Past:
     """What the series show."""
 
     features: dict[str, str | float] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
 
 
 def past_of(logs: Sequence[Log]) -> Past:
@@ -72,7 +72,7 @@ def _times(log: Log, past: Past) -> None:
             text = (
                 f"first {k} of the printed steps are warm-up: {times[0] / middle:.3g} times longer"
             )
-            past.events.append(Event("warm-up", text, steps[0]))
+            past.events.append(RunEvent("warm-up", text, steps[0]))
     if len(steady) >= 8 and middle > 0:
         past.features["mean_over_median"] = statistics.fmean(steady) / middle
     if slow := stalls(steps[k:], steady):
@@ -83,7 +83,7 @@ def _times(log: Log, past: Past) -> None:
         if worse > 1:
             past.features["shifted"] = "yes"
         text = f"from step {moved.step:g} on {abs(worse - 1) * 100:.0f} % {word}, without a restart"
-        past.events.append(Event("shift", text, moved.step))
+        past.events.append(RunEvent("shift", text, moved.step))
 
 
 AFTER = (("save", "save_share"), ("evaluation", "eval_share"))
@@ -105,7 +105,7 @@ def _stalls(log: Log, slow: Stalls, past: Past) -> None:
         least = MOST_AFTER if slow.period else MOST_AFTER / 2
         if behind and met >= MOST_AFTER * len(at) and len(behind) >= least * len(slow.steps):
             past.features |= {f"stall_at_{kind}s": "yes", feature: slow.share_frac}
-            past.events.append(Event(kind, f"steps after it are longer ({which}): {share}"))
+            past.events.append(RunEvent(kind, f"steps after it are longer ({which}): {share}"))
             return
     if slow.share_frac > (0.01 if slow.period else LONE_SHARE):
         past.features["stall_regular"] = "yes" if slow.period else "no"
@@ -113,7 +113,7 @@ def _stalls(log: Log, slow: Stalls, past: Past) -> None:
             past.features.setdefault("data_share", slow.share_frac)
         rhythm = f"every {slow.period:g} steps" if slow.period else "without a rhythm"
         text = f"long steps {rhythm} ({which}): {share}"
-        past.events.append(Event("stall", text, slow.steps[0]))
+        past.events.append(RunEvent("stall", text, slow.steps[0]))
 
 
 def _memory(log: Log, past: Past) -> None:
@@ -128,7 +128,7 @@ def _memory(log: Log, past: Past) -> None:
             each = f"{rise / 1e6:.3g} MB a step"
             span = f"from {s.values[0] / 1e9:.4g} to {s.values[-1] / 1e9:.4g} GB"
             text = f"{name.replace('_', ' ')} rises {span}, {each}"
-            past.events.append(Event("memory grows", text))
+            past.events.append(RunEvent("memory grows", text))
 
 
 def _ranks(log: Log, past: Past) -> None:
@@ -143,7 +143,7 @@ def _ranks(log: Log, past: Past) -> None:
         past.features["slow_rank"] = "yes" if slow else "no"
         if slow:
             text = f"rank {slow[0]} takes {slow[1]:.3g} times as long as the others"
-            past.events.append(Event("slow rank", text))
+            past.events.append(RunEvent("slow rank", text))
         return
 
 
@@ -159,6 +159,6 @@ def _loading(log: Log, past: Past) -> None:
         if share > 0.05:
             most = f"{max(values):.3g} s at most"
             text = f"loading takes {100 * min(1.0, share):.0f} % of the time, {most}"
-            past.events.append(Event("loading", text))
+            past.events.append(RunEvent("loading", text))
     elif (percent := log.number("data_time_percent")) is not None:
         past.features["data_share"] = percent

@@ -16,7 +16,7 @@ from gpuscale.io.models import load_model
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuscale.answers.diagnose.case import Case
+    from gpuscale.answers.diagnose.case import RunCase
     from gpuscale.core.diagnosis.causes import Cause
 
 Said = tuple[Predicted | None, dict[str, float]]
@@ -45,7 +45,7 @@ WITHOUT = {
 """Option of a counterfactual -> the same job without that cause."""
 
 
-def predicted(case: Case, causes: Mapping[str, Cause]) -> Said:
+def predicted(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     """Ask the planner; (None, {}) where the job is not known well enough, or no model covers it."""
     for ask in OF_KIND.get(case.kind, ()):
         with suppress(*REFUSED):
@@ -56,7 +56,7 @@ def predicted(case: Case, causes: Mapping[str, Cause]) -> Said:
 
 
 def _compared(
-    case: Case, values: Mapping[str, float | None], factors: tuple[float, float], by: str
+    case: RunCase, values: Mapping[str, float | None], factors: tuple[float, float], by: str
 ) -> Predicted | None:
     """Hold the first figure that was predicted against it.
 
@@ -96,7 +96,7 @@ WORTH = 1.1
 """Times faster from which another layout is spoken of."""
 
 
-def _as_launched(case: Case, _: Mapping[str, Cause]) -> Said:
+def _as_launched(case: RunCase, _: Mapping[str, Cause]) -> Said:
     """Predict a run from the arguments that its log prints, as `launch-check` does."""
     from gpuscale.answers.launch_check.files import command_of_log
 
@@ -134,7 +134,7 @@ OF_BATCH = ("step_time", "steps_per_s", "samples_per_s")
 """Figures of which a batch that is not said decides."""
 
 
-def _training(case: Case, causes: Mapping[str, Cause]) -> Said:
+def _training(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     model, cluster = case.model, case.cluster
     if model is None or cluster is None:
         return None, {}
@@ -183,7 +183,7 @@ def _training(case: Case, causes: Mapping[str, Cause]) -> Said:
 PER_GPU = ("tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
 
 
-def _plan_case(case: Case, changes: dict[str, Any], layout: Any = None) -> Any:
+def _plan_case(case: RunCase, changes: dict[str, Any], layout: Any = None) -> Any:
     from gpuscale.answers.plan import Plan
     from gpuscale.answers.plan.case import load_case, make_case
     from gpuscale.answers.plan.request import batches_of, read_request, seq_len_of, suited
@@ -224,7 +224,7 @@ def _plan_case(case: Case, changes: dict[str, Any], layout: Any = None) -> Any:
 # --- fine-tuning and RL --------------------------------------------------------------------------
 
 
-def _tuning(case: Case, _: Mapping[str, Cause]) -> Said:
+def _tuning(case: RunCase, _: Mapping[str, Cause]) -> Said:
     """Step, rates or peak of a fine-tuning or RL job whose method, rows and batch are known."""
     from gpuscale.answers.memory import Memory
 
@@ -263,7 +263,7 @@ OF_SERVED = {
 """Figure -> field of a served load; an answer that nothing fits has none of them."""
 
 
-def _serving(case: Case, causes: Mapping[str, Cause]) -> Said:
+def _serving(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     if case.model is None or case.gpu is None:
         return _stream(case), {}
     base = _served(case, {})
@@ -291,7 +291,7 @@ HELD_FRAC = (0.1, 0.9)
 """Share of a card's memory that the weights of a model are that somebody serves on it, 80 %."""
 
 
-def _stream(case: Case) -> Predicted | None:
+def _stream(case: RunCase) -> Predicted | None:
     """One stream of a model that is not known: its weights, which fit, are read once a token."""
     g, n = case.gpu, case.gpus or 1
     if g is None or case.model_name or n > 1 or _clients(case) or not g.hbm_bytes_per_s:
@@ -303,11 +303,11 @@ def _stream(case: Case) -> Predicted | None:
     return found if found is None or found.ratio > 1 else None
 
 
-def _clients(case: Case) -> int:
+def _clients(case: RunCase) -> int:
     return int(case.number("running") or case.number("clients") or 0)
 
 
-def _served(case: Case, changes: dict[str, Any]) -> Any:
+def _served(case: RunCase, changes: dict[str, Any]) -> Any:
     from gpuscale.answers.serve import Serve
 
     assert case.model is not None and case.gpu is not None
@@ -334,7 +334,7 @@ def _served(case: Case, changes: dict[str, Any]) -> Any:
 # --- network -----------------------------------------------------------------------------------
 
 
-def _collective(case: Case, _: Mapping[str, Cause]) -> Said:
+def _collective(case: RunCase, _: Mapping[str, Cause]) -> Said:
     from gpuscale.answers.collective import Collective
 
     n = case.gpus
@@ -355,7 +355,7 @@ def _collective(case: Case, _: Mapping[str, Cause]) -> Said:
     return _compared(case, values, _around(NETWORK_SPREAD), by), {}
 
 
-def with_figure(case: Case) -> Case:
+def with_figure(case: RunCase) -> RunCase:
     """Case whose ranks are those that the two bandwidths of an all-reduce mean.
 
     Bus over algorithm bandwidth is 2 (n-1)/n.

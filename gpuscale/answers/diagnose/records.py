@@ -25,7 +25,7 @@ class SeriesRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RunEvent:
     """Something that the run's own past shows."""
 
     kind: str
@@ -138,6 +138,6 @@ class Diagnosis:
     ratio: float | None  # times worse than expected
     predicted: Predicted | None
     out_of_memory: OutOfMemory | None
-    events: tuple[Event, ...]
+    events: tuple[RunEvent, ...]
     logs: tuple[LogRead, ...]
     headline: str

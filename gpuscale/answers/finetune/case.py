@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.finetune.states import Optimizer
     from gpuscale.core.habits import Habit
-    from gpuscale.io.finetune import Site
+    from gpuscale.io.finetune import FinetuneFigures
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FinetuneCase:
     """One model on one kind of GPU with one software family."""
 
     loaded: Loaded
@@ -167,11 +167,11 @@ def _attention_of(software: SoftwareSpec, taken: Mapping[str, Habit]) -> str:
     return "flash2" if software.flash_generation == "2" else "best"
 
 
-def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Site]:
+def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], FinetuneFigures]:
     """Make the function that gives a job's figures on a cluster, each kind of job once."""
-    known: dict[tuple[str, bool, str, str], Site] = {}
+    known: dict[tuple[str, bool, str, str], FinetuneFigures] = {}
 
-    def site(job: Job) -> Site:
+    def site(job: Job) -> FinetuneFigures:
         family = family_for(software, job)
         key = (job.attention, job.compiled, job.layout.precision, family.name)
         if key not in known:
@@ -181,7 +181,9 @@ def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Sit
     return site
 
 
-def make_case(asked: Memory, method: str | None = None, software: str | None = None) -> Case:
+def make_case(
+    asked: Memory, method: str | None = None, software: str | None = None
+) -> FinetuneCase:
     """Read a question about one kind of GPU.
 
     `method`: that of an RL method's policy. `software`: taken where none is named. Raises
@@ -232,7 +234,7 @@ def make_case(asked: Memory, method: str | None = None, software: str | None = N
         legal=partial(is_legal, model, family),
     )
     unsaid = _unsaid(asked)
-    return Case(
+    return FinetuneCase(
         loaded,
         own,
         bench,
@@ -288,7 +290,7 @@ def _unsaid(asked: Memory) -> frozenset[str]:
 
 
 def job_of(
-    case: Case, job: Job, rl: Mapping[str, Any] | None = None, said: Sequence[str] = ()
+    case: FinetuneCase, job: Job, rl: Mapping[str, Any] | None = None, said: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Keep a job whole, as `launch` reads it; `rl`: fields of a step of RL."""
     method, frozen = job.method, finetune_parameters(case.software).frozen_bytes

@@ -39,7 +39,7 @@ from gpuscale.answers.memory.common import part_rows as compared_rows
 from gpuscale.answers.saved import launched
 from gpuscale.answers.summary import taken_points
 from gpuscale.core.finetune import bench as b
-from gpuscale.core.finetune.bench import Remedy, enough, remedies
+from gpuscale.core.finetune.bench import BenchChange, enough, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.parameters import IDEAL
@@ -51,7 +51,7 @@ from gpuscale.io.presets import preset_names
 from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.method import Job
@@ -88,9 +88,9 @@ class TuningMemory(Peak):
     expected: FinetuneMemory
     ideal: FinetuneMemory
     decides: str  # the setting that nobody said and that turns the verdict
-    enough: Remedy | None  # the one change that makes it fit, where it does not
+    enough: BenchChange | None  # the one change that makes it fit, where it does not
     fewest_gpus: int | None  # None: not asked for, or no number holds it
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[BenchChange, ...]
     cards: tuple[Card, ...]  # of --smallest-gpu
     against: dict[str, FinetuneMemory]  # other software families
     taken: tuple[str, ...]  # what nobody said, and the option that says it
@@ -112,13 +112,13 @@ def tuning_memory(asked: Memory) -> Document:
     return _document(asked, case, trial, _result(asked, case, cases[1:], trial))
 
 
-def case_of(asked: Memory, family: str | None) -> Case:
+def case_of(asked: Memory, family: str | None) -> FinetuneCase:
     """Read a question about one software family, sharded where only that fits."""
     case = make_case(settled(replace(asked, software=family)))
     return case if asked.zero is not None or asked.max else _sharded_if_it_must(case)
 
 
-def _sharded_if_it_must(case: Case) -> Case:
+def _sharded_if_it_must(case: FinetuneCase) -> FinetuneCase:
     """Case with its replicas sharded, where only that fits: what `plan` takes too."""
     layout = case.job.layout
     parted = layout.dp == 1 or layout.dp < layout.n_gpus or layout.ep > 1
@@ -132,7 +132,7 @@ def _sharded_if_it_must(case: Case) -> Case:
     return replace(case, job=job, assumed=(*case.assumed, told))
 
 
-def _at_most(case: Case, what: str) -> Job:
+def _at_most(case: FinetuneCase, what: str) -> Job:
     """Return the job pushed to the longest sequence, or the largest micro-batch, that fits."""
     if what == "seq-len":
         longest = b.longest_seq_len(case.bench, case.job)
@@ -141,7 +141,9 @@ def _at_most(case: Case, what: str) -> Job:
     return b.with_micro_batch(case.job, most) if most else case.job
 
 
-def _result(asked: Memory, case: Case, others: list[Case], trial: Trial) -> TuningMemory:
+def _result(
+    asked: Memory, case: FinetuneCase, others: list[FinetuneCase], trial: Trial
+) -> TuningMemory:
     pushed = tuple(case.unsaid) if asked.max else ()  # to the limit, with all that is taken
     verdict = verdict_of(case, case.job, pushed)
     host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
@@ -181,7 +183,7 @@ def _result(asked: Memory, case: Case, others: list[Case], trial: Trial) -> Tuni
     )
 
 
-def _cards(case: Case, trial: Trial) -> tuple[Card, ...]:
+def _cards(case: FinetuneCase, trial: Trial) -> tuple[Card, ...]:
     """GPUs that hold the job, the smallest memory first."""
     gpus = [gpu for gpu in map(load_gpu, preset_names("gpu")) if gpu.vendor in ("NVIDIA", "AMD")]
     gpus.sort(key=lambda gpu: (gpu.hbm_bytes, -gpu.hbm_bytes_per_s))
@@ -195,7 +197,7 @@ def _cards(case: Case, trial: Trial) -> tuple[Card, ...]:
     return tuple(cards)
 
 
-def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Document:
+def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) -> Document:
     short = short_of_host(r.host_bytes_per_node, asked.host_memory)
     table = _parts_table(case, r)
     words, n_gpus = trained_words(trial.job), r.layout.n_gpus
@@ -237,7 +239,7 @@ def _document(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> Docum
     )
 
 
-def kept_job(case: Case, trial: Trial) -> dict[str, Any]:
+def kept_job(case: FinetuneCase, trial: Trial) -> dict[str, Any]:
     """Keep a job whole with what is expected of it."""
     expected = (
         f"expected: {trial.step.step_s:.3g} s a step, {trial.memory.total_bytes / 1e9:.1f} GB on "
@@ -246,7 +248,7 @@ def kept_job(case: Case, trial: Trial) -> dict[str, Any]:
     return job_of(case, trial.job, said=expected)
 
 
-def inputs_of(case: Case, job: Job) -> dict[str, Any]:
+def inputs_of(case: FinetuneCase, job: Job) -> dict[str, Any]:
     """Return the inputs of an answer as its JSON has them."""
     return {
         "model": case.loaded.model.name,
@@ -264,7 +266,7 @@ def inputs_of(case: Case, job: Job) -> dict[str, Any]:
     }
 
 
-def _parts_table(case: Case, r: TuningMemory) -> Table:
+def _parts_table(case: FinetuneCase, r: TuningMemory) -> Table:
     many = {case.software.name: r.expected, **r.against}
     if r.against:
         columns = [Column("part", "per GPU", right=False)]
@@ -276,7 +278,9 @@ def _parts_table(case: Case, r: TuningMemory) -> Table:
     return compared_table(rows, r.ideal, r.expected)
 
 
-def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tuple[str, str, str]]:
+def _facts(
+    asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory
+) -> list[tuple[str, str, str]]:
     seconds = trial.step
     rows = [
         verdict_row(r),
@@ -307,7 +311,7 @@ def _facts(asked: Memory, case: Case, trial: Trial, r: TuningMemory) -> list[tup
     return rows
 
 
-def remedy_table(found: Sequence[Remedy]) -> Table:
+def remedy_table(found: Sequence[BenchChange]) -> Table:
     """List what would make it fit."""
     columns = (
         Column("words", "to make it fit, each on top", right=False),
@@ -330,7 +334,7 @@ def _card_table(r: TuningMemory) -> Table:
     return Table.of(columns, r.cards)
 
 
-def memory_summary(case: Case, job: Job, r: TuningMemory, said: str) -> list[Point]:
+def memory_summary(case: FinetuneCase, job: Job, r: TuningMemory, said: str) -> list[Point]:
     """Memory of a fine-tuning job."""
     room = (
         f"{r.longest_seq_len:,} tokens, or micro-batch {r.largest_micro_batch:,}; "

@@ -38,7 +38,7 @@ from gpuscale.answers.finetune.words import (
 from gpuscale.answers.memory import Memory
 from gpuscale.answers.money import bill_of, rate_of
 from gpuscale.answers.saved import launched
-from gpuscale.core.finetune.bench import Space, closest, fastest, host_bytes_per_node, remedies
+from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_bytes_per_node, remedies
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import made_of
 from gpuscale.core.words import gb
@@ -50,7 +50,7 @@ from gpuscale.render.document import Bars, Document, Facts, Text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.method import Job
@@ -136,7 +136,7 @@ def _rl_plan(asked: Plan) -> Document:
     return rl_document(asked, "plan", question, price)
 
 
-def case_of(asked: Plan, where: str, n_gpus: int) -> Case:
+def case_of(asked: Plan, where: str, n_gpus: int) -> FinetuneCase:
     """Case of a question on a number of GPUs of one kind."""
     default = default_software(asked.method or "lora", n_gpus)
     return make_case(_question(asked, where, n_gpus), software=asked.software or default)
@@ -189,7 +189,7 @@ def _rank(asked: Plan, o: Option) -> tuple[bool, float, float]:
     return price is None, n_gpus, cost
 
 
-def _option(asked: Plan, case: Case, trial: Trial, tokens: float) -> Option:
+def _option(asked: Plan, case: FinetuneCase, trial: Trial, tokens: float) -> Option:
     from gpuscale.core.run.time import rental_usd
 
     layout, cluster = trial.job.layout, case.loaded.cluster
@@ -222,7 +222,7 @@ CHOSEN = ("recompute", "micro_batch", "zero_stage", "optimizer")
 """Settings that a plan chooses and tells."""
 
 
-def _answer(case: Case, trial: Trial, r: TuningPlan) -> str:
+def _answer(case: FinetuneCase, trial: Trial, r: TuningPlan) -> str:
     said = verdict_text(case, trained_words(trial.job), r, r.n_gpus)
     if not r.fits:
         return f"{said}."
@@ -233,7 +233,7 @@ def _answer(case: Case, trial: Trial, r: TuningPlan) -> str:
 
 def _result(
     asked: Plan,
-    case: Case,
+    case: FinetuneCase,
     trial: Trial,
     chosen: Option,
     options: tuple[Option, ...],
@@ -273,7 +273,7 @@ def _result(
     )
 
 
-def _document(asked: Plan, case: Case, trial: Trial, r: TuningPlan, told: str) -> Document:
+def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told: str) -> Document:
     head = f"{_answer(case, trial, r)}\n{head_text(case, trial.job)}"
     if r.taken:
         head += "\ntaken: " + "; ".join(r.taken)
@@ -335,10 +335,10 @@ WORTH_SAYING = 1.03
 """Speed over the chosen way's from which one that fits less surely is named beside it."""
 
 
-def _space(asked: Plan, job: Job) -> Callable[..., Space]:
+def _space(asked: Plan, job: Job) -> Callable[..., BenchSpace]:
     """Return what makes the space of a question: ZeRO stages, then `offload`."""
     return partial(
-        Space,
+        BenchSpace,
         micro_batches=None if asked.micro_batch is None else (job.layout.micro_batch_size,),
         recomputes=(job.layout.recompute,) if _recompute_told(asked) else ("none", "full"),
     )
@@ -348,7 +348,7 @@ def _recompute_told(asked: Plan) -> bool:
     return asked.recompute is not None or asked.recompute_layers is not None
 
 
-def best_on(asked: Plan, case: Case) -> Trial | None:
+def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     """Best way on the GPUs, offloading where it must or where the room that it makes pays."""
     job, ways = case.job, _space(asked, case.job)
     benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
@@ -374,7 +374,7 @@ USUAL_HOST_BYTES = 256e9
 """Host memory for each GPU where nothing was said of it: DGX A100 and H100 have 2 TB for eight."""
 
 
-def bolder(asked: Plan, case: Case, chosen: Trial) -> Trial | None:
+def bolder(asked: Plan, case: FinetuneCase, chosen: Trial) -> Trial | None:
     """Fastest way whose memory fits if it is what is expected, where the safe one is slower."""
     if asked.fit is not None or not chosen.fits:
         return None
@@ -390,7 +390,7 @@ def _cramped(asked: Plan, trial: Trial) -> bool:
     return larger or (not _recompute_told(asked) and layout.recompute != "none")
 
 
-def _host_is_short(asked: Plan, case: Case, trial: Trial) -> bool:
+def _host_is_short(asked: Plan, case: FinetuneCase, trial: Trial) -> bool:
     local = min(case.bench.gpus_per_node, trial.job.layout.n_gpus)
     has = asked.host_memory or USUAL_HOST_BYTES * local
     return host_bytes_per_node(trial, case.bench.gpus_per_node) > has

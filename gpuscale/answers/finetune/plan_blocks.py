@@ -16,9 +16,9 @@ from gpuscale.answers.finetune.words import (
 )
 from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
-from gpuscale.answers.run_terms import Held, bill_terms
+from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import bottleneck, cost_points, taken_points
-from gpuscale.core.finetune.bench import Remedy
+from gpuscale.core.finetune.bench import BenchChange
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.bill import Bill
@@ -27,7 +27,7 @@ from gpuscale.core.words import STEP_PARTS, gb
 from gpuscale.render.document import Column, Point, Table
 
 if TYPE_CHECKING:
-    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.core.finetune.bench import Trial
 
 
@@ -89,14 +89,14 @@ class TuningPlan(Room):
     offload_s: float
     options: tuple[Option, ...]
     against: tuple[Against, ...]  # several kinds of GPUs: the ratios
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[BenchChange, ...]
     taken: tuple[str, ...]  # what nobody said, and the option that says it
     passed_over: Option | None  # faster, where memory is no more than expected
     passed_over_fits_probability: float | None
 
 
 def plan_facts(
-    case: Case, trial: Trial, r: TuningPlan, *, told: str, host_bytes: float | None
+    case: FinetuneCase, trial: Trial, r: TuningPlan, *, told: str, host_bytes: float | None
 ) -> list[tuple[str, str, str]]:
     """Answer in figures: time, cost, memory, and what they rest on."""
     c, step = r.chosen, trial.step
@@ -202,7 +202,7 @@ def option_table(r: TuningPlan) -> Table:
     return Table.of(columns, r.options)
 
 
-def plan_terms(case: Case, trial: Trial, r: TuningPlan) -> tuple[Term, ...]:
+def plan_terms(case: FinetuneCase, trial: Trial, r: TuningPlan) -> tuple[Term, ...]:
     """Explain the headline numbers as arithmetic over their parts."""
     parts = {name: v for name, v in r.breakdown.parts().items() if v}
     parts["offload_s"] = r.offload_s
@@ -215,7 +215,7 @@ def plan_terms(case: Case, trial: Trial, r: TuningPlan) -> tuple[Term, ...]:
         total_of("step_s", r.step_s, "s", parts, passes),
         term_of("tokens_per_s", "", "step_tokens / step_s", trained, r, step_tokens=n),
         *memory_terms(case, trial.job, r.expected),
-        *bill_terms(r.bill, Held(r.run_s, float(r.chosen.n_gpus))),
+        *bill_terms(r.bill, BilledTime(r.run_s, float(r.chosen.n_gpus))),
     ]
     return tuple(terms)
 
@@ -232,7 +232,9 @@ def passed_over_points(r: TuningPlan) -> list[Point]:
     return [Point("passed over", f"{gain:.0f} % faster: {what}", risk)]
 
 
-def plan_summary(case: Case, trial: Trial, r: TuningPlan, said: str, told: str) -> list[Point]:
+def plan_summary(
+    case: FinetuneCase, trial: Trial, r: TuningPlan, said: str, told: str
+) -> list[Point]:
     """Summary of a fine-tuning run."""
     found = head_points(case, trial.job, r, said)
     low_high = f"(80 %: {time_text(r.step_low_s)} to {time_text(r.step_high_s)})"

@@ -11,7 +11,7 @@ from gpuscale.answers.finetune.case import job_of, make_case
 from gpuscale.answers.finetune.rl_asked import by_trainer, degrees, rl_job, steps_of
 from gpuscale.answers.finetune.rl_blocks import (
     RlAnswer,
-    Split,
+    RolloutSplit,
     head_lines,
     memory_table,
     phase_table,
@@ -42,11 +42,11 @@ from gpuscale.render.document import Document, Facts, Text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.bench import Bench
     from gpuscale.core.finetune.method import Job
-    from gpuscale.core.rl.estimate import Engine, RlEstimate, RlJob, RlMemory
+    from gpuscale.core.rl.estimate import RlEstimate, RlJob, RlMemory, RolloutEngine
     from gpuscale.core.rl.step import RlCosts
     from gpuscale.core.verdict import Verdict
     from gpuscale.render.document import Block
@@ -64,9 +64,9 @@ class Asking:
     software: str
     trained: str  # full, lora or qlora
     costs: RlCosts
-    engines: dict[tuple[Any, ...], Engine] = field(default_factory=dict)  # made once
+    engines: dict[tuple[Any, ...], RolloutEngine] = field(default_factory=dict)  # made once
 
-    def case(self, n_gpus: int, rl: RlJob) -> Case:
+    def case(self, n_gpus: int, rl: RlJob) -> FinetuneCase:
         """Training side on `n_gpus` GPUs, degrees found where the software shards too little."""
         longest = round(rl.prompt_tokens + rl.max_response_tokens)
         asked = replace(self.asked, gpus=n_gpus, global_batch=None, seq_len=longest)
@@ -98,7 +98,7 @@ class Asking:
                 least = not found.fits, found.step.step_s
         return fastest
 
-    def _made(self, asked: Memory) -> Case:
+    def _made(self, asked: Memory) -> FinetuneCase:
         asked, software = by_trainer(asked, self.software)
         if asked.tp > 1 and asked.seq_len:  # rows are padded to what the ranks split
             each = asked.tp * asked.cp
@@ -108,16 +108,16 @@ class Asking:
         said = tuple(a for a in case.assumed if a.startswith(kept))
         return replace(case, assumed=said)
 
-    def estimate(self, case: Case, rl: RlJob) -> RlEstimate:
+    def estimate(self, case: FinetuneCase, rl: RlJob) -> RlEstimate:
         """Phases and memory of a step, at the fastest degrees of the rollout that fit."""
         critic = self._critic(case)
-        engines: list[Engine | None] = [None]
+        engines: list[RolloutEngine | None] = [None]
         if rl.method != "dpo":
             engines = [self._engine(case, rl, tp) for tp in self._rollout_tps(case, rl)]
         found = [rl_estimate(case.bench, case.job, rl, engine, critic=critic) for engine in engines]
         return min(found, key=lambda e: (not e.fits, e.step.step_s))
 
-    def verdict(self, case: Case, rl: RlJob) -> Verdict:
+    def verdict(self, case: FinetuneCase, rl: RlJob) -> Verdict:
         """Whether a step fits, over what the question leaves open."""
         asked = self.asked
         lengths = (asked.max_response, asked.response, asked.max_len, asked.mean_len)
@@ -135,13 +135,15 @@ class Asking:
 
         return verdict_of(case, case.job, peak_bytes=peak_bytes)
 
-    def memory(self, case: Case, rl: RlJob, job: Job) -> RlMemory:
+    def memory(self, case: FinetuneCase, rl: RlJob, job: Job) -> RlMemory:
         """Memory of a training GPU."""
         held = roles(rl.method, adapters=job.method.adapts, kl=rl.kl, reward=rl.reward)
         engine = self._engine(case, rl, 1) if rl.method != "dpo" else None
         return rl_memory(case.bench, job, rl, held, engine, self._critic(case))
 
-    def lengths_decide(self, case: Case, rl: RlJob, e: RlEstimate) -> tuple[float, float, str]:
+    def lengths_decide(
+        self, case: FinetuneCase, rl: RlJob, e: RlEstimate
+    ) -> tuple[float, float, str]:
         """(least, most) of a step over the mean length that nobody said, and the question. [s]."""
         asked, own = self.asked, e.step.step_s
         told = asked.response or asked.mean_len or rl.method == "dpo"
@@ -156,7 +158,7 @@ class Asking:
         with_ = f"{time_text(own)} with {taken} on average, {time_text(low)} with {short}"
         return low, high, f"the length of the responses: {with_}; say --response"
 
-    def _rollout_tps(self, case: Case, rl: RlJob) -> tuple[int, ...]:
+    def _rollout_tps(self, case: FinetuneCase, rl: RlJob) -> tuple[int, ...]:
         if rl.engine == "hf":  # the training model has its own split
             return (case.job.layout.tp,)
         if self.asked.rollout_tp:
@@ -169,7 +171,7 @@ class Asking:
         near = [tp for tp in holds if tp <= case.bench.gpus_per_node]
         return tuple(near or holds[:1] or legal[-1:])
 
-    def _engine(self, case: Case, rl: RlJob, tp: int) -> Engine:
+    def _engine(self, case: FinetuneCase, rl: RlJob, tp: int) -> RolloutEngine:
         share = rl.costs.engine_frac if rl.engine == "colocated" else None
         own = "fp8" if case.job.layout.precision == "fp8" else "bf16"
         weights = weight_format(self.asked.rollout_weights, "--rollout-weights", own)
@@ -178,7 +180,7 @@ class Asking:
             self.engines[key] = rl_engine(case.loaded.cluster, tp, weights, share)
         return self.engines[key]
 
-    def _critic(self, case: Case) -> Bench | None:
+    def _critic(self, case: FinetuneCase) -> Bench | None:
         if self.asked.critic is None:
             return None
         model = load_model(self.asked.critic).spec
@@ -229,7 +231,7 @@ def rl_document(typed: Any, command: str, asked: Memory, price: float | None = N
     return _document(asking, command, case, rl, found, splits=splits, fewest=fewest, price=price)
 
 
-def _splits(asking: Asking, rl: RlJob) -> tuple[Split, ...]:
+def _splits(asking: Asking, rl: RlJob) -> tuple[RolloutSplit, ...]:
     """Find splits of the GPUs, the given one among them."""
     found = []
     all_gpus = (asking.asked.gpus or 1) - rl.critic_gpus
@@ -242,7 +244,7 @@ def _splits(asking: Asking, rl: RlJob) -> tuple[Split, ...]:
         own = replace(rl, rollout_gpus=n)
         with suppress(GpuscaleError):  # degrees that so many GPUs do not have
             e = asking.estimate(asking.case(rest, own), own)
-            found.append(Split(rest, n, e.step.step_s, e.step.bound, e.fits))
+            found.append(RolloutSplit(rest, n, e.step.step_s, e.step.bound, e.fits))
     if not found:
         raise GpuscaleError(
             f"--engine {rl.engine} has no split of {all_gpus} GPUs", "it needs two at least"
@@ -266,11 +268,11 @@ def _fewest(asking: Asking, rl: RlJob) -> int | None:
 def _document(
     asking: Asking,
     command: str,
-    case: Case,
+    case: FinetuneCase,
     rl: RlJob,
     e: RlEstimate,
     *,
-    splits: tuple[Split, ...],
+    splits: tuple[RolloutSplit, ...],
     fewest: int | None,
     price: float | None,
 ) -> Document:
@@ -312,7 +314,7 @@ def _document(
 
 
 def _laid_out(
-    asking: Asking, command: str, case: Case, rl: RlJob, r: RlAnswer, short: str
+    asking: Asking, command: str, case: FinetuneCase, rl: RlJob, r: RlAnswer, short: str
 ) -> Document:
     """Lay the answer out."""
     e = r.estimate
@@ -339,7 +341,7 @@ def _laid_out(
     )
 
 
-def _job(asking: Asking, case: Case, rl: RlJob, e: RlEstimate) -> dict[str, Any]:
+def _job(asking: Asking, case: FinetuneCase, rl: RlJob, e: RlEstimate) -> dict[str, Any]:
     """Keep a job of RL whole: the policy's training and what a step samples."""
     said = (
         f"expected: {e.step.step_s:.3g} s a step of {rl.samples:,} samples, "
@@ -348,7 +350,7 @@ def _job(asking: Asking, case: Case, rl: RlJob, e: RlEstimate) -> dict[str, Any]
     return job_of(case, case.job, rl_fields(str(asking.asked.method), rl, e), said)
 
 
-def _answer(case: Case, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> str:
+def _answer(case: FinetuneCase, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> str:
     if not e.rolls_out:
         short += "; the engine has no room for a sequence (--engine-share, --rollout-tp)"
     cannot = bool(short)

@@ -15,7 +15,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software
 
 if TYPE_CHECKING:
-    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.answers.memory import Memory
     from gpuscale.core.rl.step import RlCosts
 
@@ -157,7 +157,7 @@ def by_trainer(asked: Memory, software: str) -> tuple[Memory, str]:
     return replace(asked, recompute=asked.recompute or habit), own.rl.trainer
 
 
-def degrees(n_gpus: int, case: Case) -> Iterator[tuple[int, int, int]]:
+def degrees(n_gpus: int, case: FinetuneCase) -> Iterator[tuple[int, int, int]]:
     """(TP, PP, EP) worth trying, the least split first; experts within the GPUs of a stage."""
     counts = [f.n_experts for f in case.loaded.model.ffns.values() if f.kind == "moe"]
     ranks = [1, *((2, 4, 8, 16, 32) if counts else ())]

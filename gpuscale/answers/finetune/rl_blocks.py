@@ -14,7 +14,7 @@ from gpuscale.answers.finetune.words import (
 )
 from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
-from gpuscale.answers.run_terms import Held, bill_terms
+from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import (
     bottleneck,
     chance_tone,
@@ -31,13 +31,13 @@ from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Point, Table
 
 if TYPE_CHECKING:
-    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.core.rl.estimate import RlJob
     from gpuscale.specs.gpu import GpuSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class RolloutSplit:
     """A split of the GPUs between rollout and training."""
 
     train_gpus: int
@@ -65,7 +65,7 @@ class RlAnswer(Room):
     cost_usd: float | None
     bill: Bill | None  # of the run, or of a step where no steps are given; None for `memory`
     fewest_gpus: int | None  # None: not asked for, or no number holds it
-    splits: tuple[Split, ...]
+    splits: tuple[RolloutSplit, ...]
     taken: tuple[str, ...]  # what nobody said, and the option that says it
 
 
@@ -131,7 +131,7 @@ def memory_table(e: RlEstimate) -> Table:
     )
 
 
-def split_table(splits: tuple[Split, ...]) -> Table:
+def split_table(splits: tuple[RolloutSplit, ...]) -> Table:
     """Table the splits of the GPUs between training and rollout."""
     columns = (
         Column("train_gpus", "training GPUs"),
@@ -162,7 +162,7 @@ def rl_fields(method: str, rl: RlJob, e: RlEstimate) -> dict[str, Any]:
     }
 
 
-def head_lines(case: Case, rl: RlJob, e: RlEstimate, taken: tuple[str, ...]) -> str:
+def head_lines(case: FinetuneCase, rl: RlJob, e: RlEstimate, taken: tuple[str, ...]) -> str:
     """First lines: what a step does, where, and what was taken."""
     words = f"{rl.method.upper()}, {rl.prompts} prompts x {rl.group}"
     if rl.method == "dpo":
@@ -184,7 +184,7 @@ def head_lines(case: Case, rl: RlJob, e: RlEstimate, taken: tuple[str, ...]) -> 
     return head + ("\ntaken: " + "; ".join(taken) if taken else "")
 
 
-def taken_of(asked: Any, case: Case, rl: RlJob, e: RlEstimate) -> tuple[str, ...]:
+def taken_of(asked: Any, case: FinetuneCase, rl: RlJob, e: RlEstimate) -> tuple[str, ...]:
     """List what nobody said."""
     taken = list(case.assumed)
     if asked.prompts is None and asked.global_batch in (None, ()):
@@ -210,7 +210,7 @@ def rl_terms(rl: RlJob, e: RlEstimate, r: RlAnswer, gpu: GpuSpec) -> tuple[Term,
     if r.run_s is not None:
         terms.append(term_of("run_s", "s", "steps * step_s", "steps of the run", r))
     if r.bill is not None:
-        terms += bill_terms(r.bill, Held(r.run_s or r.step_s, float(e.n_gpus)))
+        terms += bill_terms(r.bill, BilledTime(r.run_s or r.step_s, float(e.n_gpus)))
     return tuple(terms)
 
 
@@ -245,7 +245,7 @@ def _memory_term(rl: RlJob, e: RlEstimate, r: RlAnswer) -> Term:
     return replace(larger, children=(training,))
 
 
-def rl_summary(case: Case, r: RlAnswer, e: RlEstimate, said: str, what: str) -> list[Point]:
+def rl_summary(case: FinetuneCase, r: RlAnswer, e: RlEstimate, said: str, what: str) -> list[Point]:
     """Summary of a step of RL."""
     ends = r.peak_low_bytes, r.peak_high_bytes
     tone = chance_tone(r.fits_probability) if r.fits else "bad"

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.finetune.bench import Remedy
+from gpuscale.core.finetune.bench import BenchChange
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.normal import Z80
 from gpuscale.core.verdict import LENGTHS, Open, Verdict, between, ways
@@ -17,7 +17,7 @@ from gpuscale.io.verdict import spread
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.method import Job
 
@@ -52,7 +52,7 @@ def _taken(job: Job) -> dict[str, str]:
     return found
 
 
-def open_settings(case: Case) -> tuple[Open, ...]:
+def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
     """List settings of a job that nobody said, with the weight of what was taken and of the rest.
 
     The weights are the shares of the framework's own examples where these were counted, else
@@ -98,7 +98,7 @@ def as_set(job: Job, values: Mapping[str, str]) -> Job:
     return made
 
 
-def far_from_measured(case: Case, job: Job, rl: bool) -> list[str]:
+def far_from_measured(case: FinetuneCase, job: Job, rl: bool) -> list[str]:
     """Name what of a job was measured less than the rest."""
     layout = job.layout
     kinds = {f.kind for f in case.loaded.model.ffns.values()}
@@ -115,7 +115,7 @@ def far_from_measured(case: Case, job: Job, rl: bool) -> list[str]:
 
 
 def verdict_of(
-    case: Case,
+    case: FinetuneCase,
     job: Job,
     chosen: Sequence[str] = (),
     peak_bytes: Callable[[Job, Mapping[str, str]], float] | None = None,
@@ -148,13 +148,15 @@ def verdict_of(
     return Verdict(p, low, high, _decides(job, moves, own, usable))
 
 
-def said_enough(case: Case, trial: Trial) -> Remedy | None:
+def said_enough(case: FinetuneCase, trial: Trial) -> BenchChange | None:
     """Return the one open setting that makes a job fit once it is said to be as it was taken."""
     for s in open_settings(case):
         told = replace(case, unsaid=case.unsaid - {s.field})
         if s.field != "seq_len" and verdict_of(told, case.job).fits:
             at, step_s = trial.memory.total_bytes, trial.step.step_s
-            return Remedy(s.field, f"{s.option} {s.ways[0][1]}", 0.0, at, step_s, 0.0, fits=True)
+            return BenchChange(
+                s.field, f"{s.option} {s.ways[0][1]}", 0.0, at, step_s, 0.0, fits=True
+            )
     return None
 
 

@@ -20,11 +20,11 @@ from gpuscale.render.document import Column, Point, Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.answers.finetune.memory import TuningMemory
     from gpuscale.answers.finetune.plan_blocks import TuningPlan
     from gpuscale.answers.finetune.rl_blocks import RlAnswer
-    from gpuscale.core.finetune.bench import Remedy
+    from gpuscale.core.finetune.bench import BenchChange
     from gpuscale.core.finetune.memory import FinetuneMemory
     from gpuscale.core.finetune.method import Job
     from gpuscale.core.finetune.parameters import FinetuneParameters
@@ -117,7 +117,7 @@ def layout_words(job: Job) -> str:
     )
 
 
-def verdict_text(case: Case, what: str, r: Any, n_gpus: int, *, short: bool = False) -> str:
+def verdict_text(case: FinetuneCase, what: str, r: Any, n_gpus: int, *, short: bool = False) -> str:
     """Begin an answer: whether it fits, in one sentence without its end.
 
     `r`: the answer's record. The interval is shown where the limit may be inside. `short`: the
@@ -136,7 +136,7 @@ COSTLY_FRAC = 0.02
 """Share of the GPU from which a habit's cost is told."""
 
 
-def habit_text(case: Case, job: Job) -> str:
+def habit_text(case: FinetuneCase, job: Job) -> str:
     """Say what the framework does by itself here, and what each of it costs."""
     from gpuscale.answers.finetune.verdict import as_set, open_settings
 
@@ -179,7 +179,7 @@ def trained_words(job: Job) -> str:
     return "Full training" if job.method.kind == "full" else method_words(job).split(" ")[0]
 
 
-def head_text(case: Case, job: Job) -> str:
+def head_text(case: FinetuneCase, job: Job) -> str:
     """First lines of an answer: what, where, how."""
     n = job.layout.n_gpus
     gpu = case.loaded.gpu.name
@@ -231,7 +231,7 @@ FORMULAS = {
 """Parts that are one formula where nothing is split: field -> (formula, source)."""
 
 
-def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ...]:
+def memory_terms(case: FinetuneCase, job: Job, memory: FinetuneMemory) -> tuple[Term, ...]:
     """Terms of the peak: the sum, and the parts that are one formula."""
     gpu, model, layout = case.loaded.gpu, case.loaded.model, job.layout
     p, whole = case.bench.site(job)[2], counts(model, job.method)
@@ -277,7 +277,9 @@ def memory_terms(case: Case, job: Job, memory: FinetuneMemory) -> tuple[Term, ..
     )
 
 
-def head_points(case: Case, job: Job, r: TuningMemory | TuningPlan, said: str) -> list[Point]:
+def head_points(
+    case: FinetuneCase, job: Job, r: TuningMemory | TuningPlan, said: str
+) -> list[Point]:
     """Verdict, method, layout, memory."""
     ends = r.peak_low_bytes, r.peak_high_bytes
     tone = chance_tone(r.fits_probability) if r.fits else "bad"
@@ -296,7 +298,7 @@ def asked_for(r: TuningMemory | TuningPlan | RlAnswer) -> list[Point]:
     return [Point("decides", r.decides)] if r.decides else []
 
 
-def remedy_points(found: Sequence[Remedy]) -> list[Point]:
+def remedy_points(found: Sequence[BenchChange]) -> list[Point]:
     """First change, or changes on top of each other, that make it fit."""
     if not found:
         return []

@@ -14,7 +14,7 @@ from gpuscale.launch.read.together import last_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.case import PlanCase
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.launch.read.found import Found
@@ -41,7 +41,7 @@ COMPARED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchFiles:
     """Files of a launch, and what a person says beside them."""
 
     files: Mapping[str, str]  # with those that they name and that were found
@@ -61,7 +61,7 @@ def differences(have: Layout, best: Layout) -> tuple[Change, ...]:
 
 
 def change_of_files(
-    launch: Launch, found: Found, layout_of: LayoutOf, case: Case, best: Estimate
+    launch: LaunchFiles, found: Found, layout_of: LayoutOf, case: PlanCase, best: Estimate
 ) -> tuple[tuple[str, ...], tuple[Change, ...]]:
     """Write the best layout into the files.
 
@@ -94,7 +94,7 @@ def change_of_files(
     return lines, tuple(c for c in left if not (nearest and c.field == "recompute"))
 
 
-def read_again(launch: Launch, after: Mapping[str, str]) -> Found | None:
+def read_again(launch: LaunchFiles, after: Mapping[str, str]) -> Found | None:
     """Read the changed files of a launch; None where they cannot be."""
     from gpuscale.launch.read.detect import read_launch
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.launch_check.change import Launch, change_of_files, differences
+from gpuscale.answers.launch_check.change import LaunchFiles, change_of_files, differences
 from gpuscale.answers.launch_check.covered import covered, hidden_of
 from gpuscale.answers.launch_check.files import Allowed, allowed, finder, given_files
 from gpuscale.answers.launch_check.records import Checked, empty_report
@@ -22,7 +22,7 @@ from gpuscale.launch.read.together import last_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
-    from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.case import PlanCase
     from gpuscale.answers.plan.request import Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
@@ -130,7 +130,7 @@ def _checked(asked: LaunchCheck, files: dict[str, str]) -> Checked:
         from gpuscale.answers.launch_check.served import served
 
         return served(asked, found, model, n_gpus)
-    launch = Launch(files, given, variables, tuple(map(shown_name, asked.file)))
+    launch = LaunchFiles(files, given, variables, tuple(map(shown_name, asked.file)))
     over_megatron = found.kind == "ms-swift" and found.software == "megatron-core"
     adapted = found.method in ADAPTED or bool(found.rl)
     tunes = (kind.tunes and found.method != "pretrain") or (kind.told_by and found.method == "full")
@@ -243,7 +243,7 @@ NEEDED = ("tp", "pp", "vpp", "cp", "ep", "micro_batch_size", "global_batch_size"
 
 
 def _trained(
-    asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, launch: Launch
+    asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, launch: LaunchFiles
 ) -> Checked:
     """Check a training launch."""
     from gpuscale.answers.plan.terms import layout_terms
@@ -304,11 +304,11 @@ def _trained(
 
 def _case(
     asked: LaunchCheck, found: Found, layout: Layout, loaded: Loaded, model: ModelSpec
-) -> tuple[Case, Request]:
+) -> tuple[PlanCase, Request]:
     """Make the search of the same job on the same GPUs."""
     from gpuscale.answers.plan import Plan
     from gpuscale.answers.plan.case import make_case
-    from gpuscale.answers.plan.request import Batch, read_request
+    from gpuscale.answers.plan.request import GlobalBatch, read_request
 
     loaded = replace(loaded, specs={**loaded.specs, "model": model})
     request = read_request(
@@ -321,12 +321,14 @@ def _case(
             **found.settings,
         )
     )
-    batch = Batch(float(layout.global_batch_size * layout.seq_len), layout.global_batch_size, "")
+    batch = GlobalBatch(
+        float(layout.global_batch_size * layout.seq_len), layout.global_batch_size, ""
+    )
     return make_case(loaded, request, layout.n_gpus, layout.seq_len, batch), request
 
 
 def _judged(
-    found: Found, case: Case, request: Request, layout: Layout
+    found: Found, case: PlanCase, request: Request, layout: Layout
 ) -> tuple[Estimate | None, tuple[str, ...]]:
     """Estimate of a layout, and the rules that it breaks; none where it breaks one."""
     from gpuscale.core.plan.estimate import estimate
@@ -362,7 +364,7 @@ def _as_held(estimate: Estimate, found: Found) -> Estimate:
 HELD = {"gradients": "gradients", "optimizer": "states of the optimizer"}
 
 
-def _best(case: Case) -> Estimate | None:
+def _best(case: PlanCase) -> Estimate | None:
     """Best layout of the same job on the same GPUs, where one fits."""
     from gpuscale.answers.plan.case import solve
     from gpuscale.core.plan.estimate import estimate
@@ -374,7 +376,7 @@ def _best(case: Case) -> Estimate | None:
     return estimate(case.problem, result.best.layout) if result.best else None
 
 
-def _why(case: Case, estimate: Estimate | None, best: Estimate | None) -> str:
+def _why(case: PlanCase, estimate: Estimate | None, best: Estimate | None) -> str:
     from gpuscale.answers.plan.answer import board_of
     from gpuscale.core.plan.why import why_worse
 

@@ -12,7 +12,7 @@ from gpuscale.launch.read.kinds import KINDS
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
-    from gpuscale.answers.launch_check.change import Launch
+    from gpuscale.answers.launch_check.change import LaunchFiles
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
 
@@ -40,7 +40,7 @@ def software_of(found: Found) -> str:
 
 
 def tuned(
-    asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, launch: Launch
+    asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, launch: LaunchFiles
 ) -> Checked:
     """Check a fine-tuning launch."""
     from gpuscale.answers.finetune.memory import TuningMemory

@@ -10,7 +10,7 @@ from gpuscale.answers.launch_check.records import Change
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.answers.launch_check.change import Launch
+    from gpuscale.answers.launch_check.change import LaunchFiles
     from gpuscale.answers.launch_check.records import LaunchReport
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
@@ -34,7 +34,7 @@ WORTH = 1.03
 """Another sharding is proposed where the step is this much faster with it."""
 
 
-def with_best(report: LaunchReport, plan: Plan, launch: Launch, found: Found) -> LaunchReport:
+def with_best(report: LaunchReport, plan: Plan, launch: LaunchFiles, found: Found) -> LaunchReport:
     """Put the fastest way that fits beside a launch.
 
     `plan`: the launch as a question, pinned as it is. What is free: micro-batch at the same batch,
@@ -106,7 +106,7 @@ def _changes(have: Trial, best: Trial, *, sharded: bool) -> tuple[Change, ...]:
 
 
 def _change_of_files(
-    launch: Launch, found: Found, changes: tuple[Change, ...]
+    launch: LaunchFiles, found: Found, changes: tuple[Change, ...]
 ) -> tuple[tuple[str, ...], tuple[Change, ...]]:
     """Diff of the files, and what they still have otherwise with it."""
     from gpuscale.launch.edit import changed, diff

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ProductTime:
     """Calibrated time of a product, and its interval."""
 
     time_s: float
@@ -38,13 +38,13 @@ class Expected:
 class KernelAnswer(KernelTime):
     """Roofline of a kernel, and what is expected of it."""
 
-    expected: Expected
+    expected: ProductTime
     time_at_efficiency_s: float | None
 
 
 def expected_of(
     spec: GpuSpec, found: KernelTime, product: MixedProduct | None, calibration: str | None
-) -> Expected:
+) -> ProductTime:
     """Return the expected time of a product, or of an elementwise kernel where there is none."""
     arch = load_arch(spec, calibration)
     source, dtype = f"calibration `{arch.name}`, {arch.source}", "bf16"
@@ -69,14 +69,14 @@ def expected_of(
     time_s = max(time_s, found.time_s)
     low, high = matmul_interval_s(time_s, dtype, arch, unseen=bool(unseen))
     launch_s = arch.for_dtype(dtype).floor_s
-    return Expected(time_s, max(low, found.time_s), high, launch_s, unseen == "", source)
+    return ProductTime(time_s, max(low, found.time_s), high, launch_s, unseen == "", source)
 
 
 def _expected_term(
     spec: GpuSpec,
     found: KernelTime,
     product: MixedProduct | None,
-    expected: Expected,
+    expected: ProductTime,
     calibration: str | None,
 ) -> Term:
     """Explain the expected time: that of the kernel, never below the roofline."""
@@ -110,7 +110,7 @@ def _expected_term(
     )
 
 
-def _rows(found: KernelTime, expected: Expected, share: float | None) -> list[list[str | None]]:
+def _rows(found: KernelTime, expected: ProductTime, share: float | None) -> list[list[str | None]]:
     """Lines of the answer: label, roofline, expected, remark."""
 
     def time(v: float) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LayersOfKind:
     """Layers of one kind."""
 
     n_layers: int
@@ -73,7 +73,7 @@ class ModelAnswer:
     state_bytes: float
     weight_bits: float | None
     layers: str
-    groups: tuple[Group, ...]
+    groups: tuple[LayersOfKind, ...]
     sources: dict[str, str]
     notes: str | None
 
@@ -170,10 +170,10 @@ def _summary(r: ModelAnswer, named: str, said: str, tokens: int) -> list[Point]:
     ]
 
 
-def _groups(spec: ModelSpec, params: ModelParams) -> tuple[Group, ...]:
+def _groups(spec: ModelSpec, params: ModelParams) -> tuple[LayersOfKind, ...]:
     return tuple(
         made_of(
-            Group,
+            LayersOfKind,
             g,
             mixer=f"{g.mixer_name}: {spec.mixers[g.mixer_name].words()}",
             ffn=f"{g.ffn_name}: {_ffn_text(spec.ffns[g.ffn_name])}",
@@ -191,7 +191,7 @@ def _ffn_text(f: AnyFfn) -> str:
     return "no FFN"
 
 
-def _layer_table(groups: tuple[Group, ...]) -> Table:
+def _layer_table(groups: tuple[LayersOfKind, ...]) -> Table:
     counts = {"layer_params": "a layer", "active_layer_params": "active", "params": "all"}
     columns: dict[str, Any] = {"n_layers": "layers", "mixer": "mixer", "ffn": "FFN"}
     columns |= {key: Column(key, head, format_count) for key, head in counts.items()}

@@ -32,9 +32,9 @@ from gpuscale.render.document import Document, Text
 if TYPE_CHECKING:
     from gpuscale.answers.collective.expected import Told
     from gpuscale.answers.network import Network
-    from gpuscale.core.fabric.bill import Bill
+    from gpuscale.core.fabric.bill import NetworkBill
     from gpuscale.core.fabric.faults import Loss
-    from gpuscale.core.fabric.of_cluster import Plan
+    from gpuscale.core.fabric.of_cluster import NetworkPlan
     from gpuscale.core.fabric.records import Design
     from gpuscale.core.records import Term
     from gpuscale.specs.cluster import ClusterSpec
@@ -85,7 +85,7 @@ def network_document(asked: Network) -> Document:
     return _document(asked, answer, loaded, planned, terms_of(answer, spec, told))
 
 
-def _design(spec: ClusterSpec, n_gpus: int) -> tuple[Plan | None, Design | None]:
+def _design(spec: ClusterSpec, n_gpus: int) -> tuple[NetworkPlan | None, Design | None]:
     """Plan and design of the scale-out network; none where one scale-up domain is enough."""
     plan = plan_of(spec, n_gpus)
     alone = n_gpus <= spec.scaleup_domain_gpus
@@ -113,7 +113,7 @@ def _failure_s(made: Design | None) -> float | None:
     return 1 / network_stops_per_s(made.n_links, made.n_switches, link, switch)
 
 
-def _counts(plan: Plan | None, made: Design | None) -> dict[str, Any]:
+def _counts(plan: NetworkPlan | None, made: Design | None) -> dict[str, Any]:
     names = ("leaf", "spine", "core")
     if plan is None or made is None:
         keys = ("n_switches", "n_switches_by_ports", "n_links", "n_cables")
@@ -130,7 +130,9 @@ def _counts(plan: Plan | None, made: Design | None) -> dict[str, Any]:
     }
 
 
-def _bill(asked: Network, p: Planned, made: Design | None) -> tuple[Bill | None, tuple[Loss, ...]]:
+def _bill(
+    asked: Network, p: Planned, made: Design | None
+) -> tuple[NetworkBill | None, tuple[Loss, ...]]:
     spec, switch, plan = p
     if plan is None or made is None or made.topology == "torus":
         return None, ()
@@ -147,7 +149,7 @@ def _all_reduce(asked: Network, spec: ClusterSpec, n_gpus: int) -> Told | None:
     return expected_time(found, spec, levels, 1, None, asked.calibration)
 
 
-def _cables(plan: Plan | None, made: Design | None) -> Any:
+def _cables(plan: NetworkPlan | None, made: Design | None) -> Any:
     if plan is None or made is None:
         raise GpuscaleError("--cables: there is no network to cable", "give more with --gpus")
     n = made.n_links

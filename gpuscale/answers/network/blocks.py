@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuscale.answers.network.records import NetworkAnswer, Planned
-    from gpuscale.core.fabric.bill import Bill
+    from gpuscale.core.fabric.bill import NetworkBill
     from gpuscale.core.fabric.cables import Cable
-    from gpuscale.core.fabric.of_cluster import Plan
+    from gpuscale.core.fabric.of_cluster import NetworkPlan
     from gpuscale.core.fabric.records import Design
     from gpuscale.render.document import Block
     from gpuscale.render.pictures.chart import Chart
@@ -118,7 +118,7 @@ def _figures(r: NetworkAnswer, p: Planned) -> list[Block]:
     return [Facts(rows, "network"), *([Facts(more)] if more else [])]
 
 
-def _design_rows(r: NetworkAnswer, made: Design, p: Planned, plan: Plan) -> list[Row]:
+def _design_rows(r: NetworkAnswer, made: Design, p: Planned, plan: NetworkPlan) -> list[Row]:
     wish, spec, switch = plan.wish, p.spec, p.switch
     cut = made.bisection[-1] if made.bisection else None
     gbit = f"{8 * cut.bytes_per_s_per_gpu / 1e9:,.4g} Gb/s a {counted(spec)[:-1]}" if cut else ""
@@ -185,7 +185,7 @@ def _links(made: Design) -> Table:
     return Table.of(columns, made.links, "links")
 
 
-def _bill(bill: Bill) -> Table:
+def _bill(bill: NetworkBill) -> Table:
     columns = {
         "item": "item",
         "n": "number",

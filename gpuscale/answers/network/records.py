@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.answers.collective.expected import Expected
-from gpuscale.core.fabric.bill import Bill
+from gpuscale.answers.collective.expected import ExpectedCollective
+from gpuscale.core.fabric.bill import NetworkBill
 from gpuscale.core.fabric.cables import Cable
 from gpuscale.core.fabric.check import CableReport
 from gpuscale.core.fabric.faults import Loss
@@ -14,7 +14,7 @@ from gpuscale.core.fabric.records import Design
 from gpuscale.core.network.levels import NetworkReport
 
 if TYPE_CHECKING:
-    from gpuscale.core.fabric.of_cluster import Plan
+    from gpuscale.core.fabric.of_cluster import NetworkPlan
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.run import SwitchSpec
 
@@ -24,7 +24,7 @@ class Planned(NamedTuple):
 
     spec: ClusterSpec
     switch: SwitchSpec | None
-    plan: Plan | None
+    plan: NetworkPlan | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,10 @@ class NetworkAnswer(NetworkReport):
     n_core_switches: int | None
     n_links: int | None
     n_cables: int | None
-    bill: Bill | None
+    bill: NetworkBill | None
     losses: tuple[Loss, ...]
     failure_s: float | None  # mean time between failures of a link or switch
-    all_reduce: Expected | None  # of 1 GB per GPU
+    all_reduce: ExpectedCollective | None  # of 1 GB per GPU
     cables: tuple[Cable, ...] = ()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.values import quantity, shape
-from gpuscale.core.fabric.bill import Module, Parts
+from gpuscale.core.fabric.bill import Module, PartTotals
 from gpuscale.core.quantity import format_si
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.run import load_link_price, load_module, load_switch
@@ -154,7 +154,7 @@ def levels_of(asked: Network, spec: ClusterSpec, bisection: Any) -> ClusterSpec:
     return spec.model_copy(update={"levels": tuple(levels)})
 
 
-def parts_of(asked: Network, switch: SwitchSpec | None, link_bytes_per_s: float) -> Parts:
+def parts_of(asked: Network, switch: SwitchSpec | None, link_bytes_per_s: float) -> PartTotals:
     """Prices and powers: as asked, else of the switch's file and the tables of parts."""
 
     def usd(text: str | None, label: str) -> float | None:
@@ -172,7 +172,7 @@ def parts_of(asked: Network, switch: SwitchSpec | None, link_bytes_per_s: float)
         chassis = (switch.chassis_low_w, switch.chassis_high_w)
     price = usd(asked.switch_price, "--switch-price")
     of_link = usd(asked.link_price, "--link-price")
-    return Parts(
+    return PartTotals(
         switch=f"switch {switch.name}" if switch else "switch",
         switch_usd=price if price is not None else (switch.price_usd if switch else None),
         switch_w=chassis,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.plan.case import Case, families_apart, prospect_of
+from gpuscale.answers.plan.case import PlanCase, families_apart, prospect_of
 from gpuscale.answers.plan.maturities import by_maturity, taken
 from gpuscale.answers.plan.request import Request
 from gpuscale.answers.plan.text import unsaid
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuscale.core.search.results import SearchResult
 
 
-def board_of(case: Case, layout: Layout) -> tuple[LimitRow, ...]:
+def board_of(case: PlanCase, layout: Layout) -> tuple[LimitRow, ...]:
     """Limits of a layout, for the batch that was asked for; empty where they do not apply."""
     peak = peak_flop_per_s(case.problem.hardware, layout.precision)
     try:
@@ -40,7 +40,7 @@ def board_of(case: Case, layout: Layout) -> tuple[LimitRow, ...]:
 
 
 def alternatives_of(
-    case: Case, result: SearchResult, best: Estimate, n_next: int, unfit: Mapping[str, Layout]
+    case: PlanCase, result: SearchResult, best: Estimate, n_next: int, unfit: Mapping[str, Layout]
 ) -> tuple[Alternative, ...]:
     """Best of each other family, next best few, and families that do not fit at all."""
     ranked = sorted(result.families.values(), key=lambda f: f.step_s)
@@ -55,7 +55,7 @@ def alternatives_of(
     return tuple(_alternative(case, kind, layout, best) for layout, kind in kinds.items())
 
 
-def _alternative(case: Case, kind: str, layout: Layout, best: Estimate) -> Alternative:
+def _alternative(case: PlanCase, kind: str, layout: Layout, best: Estimate) -> Alternative:
     other = estimate(case.problem, layout)
     slower = other.step_s / best.step_s - 1
     avoided = risks_of(case, layout, best.layout)
@@ -76,12 +76,12 @@ def _alternative(case: Case, kind: str, layout: Layout, best: Estimate) -> Alter
     )
 
 
-def risks_of(case: Case, layout: Layout, chosen: Layout) -> tuple[str, ...]:
+def risks_of(case: PlanCase, layout: Layout, chosen: Layout) -> tuple[str, ...]:
     """List what an expert avoids in a layout that is not in the one chosen."""
     return risks(layout, chosen, case.problem.facts, case.problem.hardware.scaleup_domain_gpus)
 
 
-def passed_over(case: Case, result: SearchResult, best: Estimate) -> PassedOver | None:
+def passed_over(case: PlanCase, result: SearchResult, best: Estimate) -> PassedOver | None:
     """Fastest layout, where another was chosen for what an expert avoids in it."""
     fastest = result.fastest
     if fastest is None or result.best is None or result.best.layout != best.layout:
@@ -94,7 +94,7 @@ def passed_over(case: Case, result: SearchResult, best: Estimate) -> PassedOver 
 
 
 def plan_result(
-    case: Case,
+    case: PlanCase,
     request: Request,
     best: Estimate,
     result: SearchResult,
@@ -160,7 +160,7 @@ def said_job(table: Mapping[str, Any], request: Request) -> JobAnswer:
     return JobAnswer({**table, "layout": pins}, job_toml(dict(table), pins))
 
 
-def used_job(case: Case, request: Request) -> dict[str, Any]:
+def used_job(case: PlanCase, request: Request) -> dict[str, Any]:
     """Say the job as a `plan.toml` would, defaults filled in."""
     facts = case.problem.facts
     job: dict[str, Any] = dict(request.job)
@@ -182,7 +182,7 @@ def used_job(case: Case, request: Request) -> dict[str, Any]:
     return job
 
 
-def inputs_of(case: Case, request: Request) -> dict[str, Any]:
+def inputs_of(case: PlanCase, request: Request) -> dict[str, Any]:
     """List what was computed with."""
     facts = case.problem.facts
     return {

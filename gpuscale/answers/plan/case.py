@@ -27,10 +27,10 @@ from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
 
 if TYPE_CHECKING:
-    from gpuscale.answers.plan.request import Batch, Request
+    from gpuscale.answers.plan.request import GlobalBatch, Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate, Run
-    from gpuscale.core.rules import Facts
+    from gpuscale.core.rules import RuleFacts
     from gpuscale.core.run.bill import Bill
     from gpuscale.core.run.checkpoint import SaveTime
     from gpuscale.core.run.goodput import Outlook
@@ -47,13 +47,13 @@ WHOLE = ("fabric", "cluster", "tpu-pod")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PlanCase:
     """What is searched."""
 
     loaded: Loaded
     problem: Problem
     space: Space
-    batch: Batch
+    batch: GlobalBatch
     precision: str
     left_out: tuple[str, ...]  # pinned values that are impossible
 
@@ -129,9 +129,9 @@ def make_case(
     request: Request,
     n_gpus: int,
     seq_len: int,
-    batch: Batch,
-    like: Case | None = None,
-) -> Case:
+    batch: GlobalBatch,
+    like: PlanCase | None = None,
+) -> PlanCase:
     """Put one case together; one that is `like` it, but for size and batch, shares its blocks.
 
     Raises GpuscaleError if the cluster, the model or a pin does not allow it.
@@ -163,10 +163,10 @@ def make_case(
         raise GpuscaleError(
             str(error), "`gpuscale plan --help` says what a dimension can be"
         ) from None
-    return Case(loaded, problem, space, batch, names[0], left_out)
+    return PlanCase(loaded, problem, space, batch, names[0], left_out)
 
 
-def _check_layers(pins: Mapping[str, int | str], facts: Facts) -> None:
+def _check_layers(pins: Mapping[str, int | str], facts: RuleFacts) -> None:
     """Refuse a pipeline layout that the model or the framework does not have."""
     given = facts.stage_layers
     if given and sum(given) != facts.n_layers:
@@ -183,13 +183,13 @@ def fit_factor(fit: str, software: str) -> float:
     return {"safe": factor, "expected": 1.0, "tight": 1.0 / factor}[fit]
 
 
-def less_safe(case: Case) -> Case:
+def less_safe(case: PlanCase) -> PlanCase:
     """Case in which the expected memory must fit, not the upper end of its interval."""
     return replace(case, problem=replace(case.problem, fit_factor=1.0))
 
 
 def solve(
-    case: Case,
+    case: PlanCase,
     n_next: int = 4,
     progress: Progress | None = None,
     *,
@@ -224,7 +224,9 @@ def solve(
     return result
 
 
-def families_apart(case: Case, result: SearchResult) -> tuple[dict[str, Layout], tuple[str, ...]]:
+def families_apart(
+    case: PlanCase, result: SearchResult
+) -> tuple[dict[str, Layout], tuple[str, ...]]:
     """Families without a layout near the best: (least memory of those that never fit, the slow)."""
     found = least_memory(case.problem, case.space, set(result.slower))
     ranked = sorted(found.items(), key=lambda item: item[1].peak_bytes)
@@ -235,7 +237,7 @@ def families_apart(case: Case, result: SearchResult) -> tuple[dict[str, Layout],
     )
 
 
-def best_or_closest(case: Case, result: SearchResult) -> Layout | None:
+def best_or_closest(case: PlanCase, result: SearchResult) -> Layout | None:
     """Best layout, or the one of least memory if none fits; None if interrupted before either."""
     if result.best is not None:
         return result.best.layout
@@ -252,7 +254,7 @@ def given_price(request: Request, cluster: ClusterSpec) -> float | None:
     return None
 
 
-def price_of(case: Case, request: Request) -> float | None:
+def price_of(case: PlanCase, request: Request) -> float | None:
     """Price of a GPU-hour; None where it is not known. [USD/h]."""
     rate = rate_of(case.cluster, given_price(request, case.cluster), request.asked.spot)
     return rate.usd_per_gpu_hour if rate else None
@@ -268,7 +270,7 @@ class Prospect:
     checkpoint: SaveTime
 
 
-def prospect_of(case: Case, request: Request, best: Estimate) -> Prospect | None:
+def prospect_of(case: PlanCase, request: Request, best: Estimate) -> Prospect | None:
     """Find what the token budget takes; None where no budget is known."""
     asked, step_s, layout = request.asked, best.step_s, best.layout
     tokens = request.asked.tokens or case.loaded.model.training_tokens
@@ -298,7 +300,7 @@ def prospect_of(case: Case, request: Request, best: Estimate) -> Prospect | None
     return Prospect(run, outlook, bill, saved)
 
 
-def checkpoint_bytes(case: Case) -> float:
+def checkpoint_bytes(case: PlanCase) -> float:
     """Full checkpoint of a case: weights or their sharded copy, master weights, optimizer."""
     n_params = count_params(case.loaded.model).total_params
     return checkpoint_parts(n_params, *case.problem.memory_parameters.saved_bytes).total_bytes

@@ -12,8 +12,8 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpuscale.answers.plan.case import Case
-    from gpuscale.core.search.results import Found, SearchResult
+    from gpuscale.answers.plan.case import PlanCase
+    from gpuscale.core.search.results import FoundLayout, SearchResult
 
 LEAST_GAIN_FRAC = 0.01
 """Fewer GPUs are proposed only for so much more speed."""
@@ -46,8 +46,11 @@ def fewer(n_gpus: int, gpus_per_node: int, sequences: int) -> list[int]:
 
 
 def faster_with_fewer(
-    case: Case | None, best: Found | None, sizes: Iterable[int], make: Callable[[int], Case]
-) -> Case | None:
+    case: PlanCase | None,
+    best: FoundLayout | None,
+    sizes: Iterable[int],
+    make: Callable[[int], PlanCase],
+) -> PlanCase | None:
     """Case of fewer GPUs that trains the most tokens a second; None: all of them are best.
 
     `case`: that of all GPUs; None where there is none. `best`: its best layout; None where none
@@ -76,7 +79,7 @@ class Idle:
     all_tokens_per_s: float | None = None  # of all of them; None: no layout, or none fits
     refused: str = ""  # why there is none
 
-    def line(self, case: Case, tokens_per_s: float) -> str:
+    def line(self, case: PlanCase, tokens_per_s: float) -> str:
         """Say it in a sentence; empty where all are used."""
         idle = self.n_gpus - case.n_gpus
         if not idle:
@@ -89,8 +92,10 @@ class Idle:
 
 
 def of_at_most(
-    n_gpus: int, make: Callable[[int], Case], solved: Callable[[Case], tuple[Case, SearchResult]]
-) -> tuple[Case, SearchResult, Idle]:
+    n_gpus: int,
+    make: Callable[[int], PlanCase],
+    solved: Callable[[PlanCase], tuple[PlanCase, SearchResult]],
+) -> tuple[PlanCase, SearchResult, Idle]:
     """Search all GPUs, and fewer of them where they divide badly.
 
     `n_gpus`: GPUs that there are [1]. `make`: puts the case of a number of GPUs together. `solved`:

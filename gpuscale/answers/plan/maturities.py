@@ -13,10 +13,10 @@ from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.step.dispatch import unable
 from gpuscale.core.step.maturity import WORDS
 from gpuscale.io.jobs import job_problem, step_interval
-from gpuscale.io.maturity import Degrees
+from gpuscale.io.maturity import LeastDegrees
 
 if TYPE_CHECKING:
-    from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.case import PlanCase
     from gpuscale.answers.plan.request import Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate, Run
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def by_maturity(
-    case: Case, request: Request, best: Estimate, run: Run | None
+    case: PlanCase, request: Request, best: Estimate, run: Run | None
 ) -> dict[str, ByMaturity | None]:
     """Time the layout tuned and as it comes; None where it does not fit or a site measured."""
     said = best.fits and case.problem.hardware.site_factor == 1.0
@@ -36,11 +36,11 @@ def by_maturity(
     }
 
 
-def _of(case: Case, request: Request, best: Estimate, run: Run | None, name: str) -> ByMaturity:
+def _of(case: PlanCase, request: Request, best: Estimate, run: Run | None, name: str) -> ByMaturity:
     problem, software = case.problem, case.loaded.specs["software"].name
     if name != problem.software.maturity.name:
         wanted = replace(request.settings, maturity=name)
-        degrees = Degrees.of(best.layout)
+        degrees = LeastDegrees.of(best.layout)
         problem = job_problem(case.loaded, problem.facts, wanted, case.precision, degrees)
     step = estimate(problem, best.layout).step
     times = step.expected_s / best.step_s

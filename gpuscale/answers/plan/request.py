@@ -13,7 +13,7 @@ from gpuscale.answers.options import Wired, usual_seq_len
 from gpuscale.core.layout import RECOMPUTE
 from gpuscale.core.plan.scan import Conditions
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.maturity import Degrees
+from gpuscale.io.maturity import LeastDegrees
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
@@ -90,7 +90,7 @@ class Request:
             return "fastest"
         return "most" if c.any else ""
 
-    def pinned_degrees(self, sequences: int) -> Degrees:
+    def pinned_degrees(self, sequences: int) -> LeastDegrees:
         """Stages, virtual stages, expert ranks and recomputation, where a single one is given.
 
         `sequences` of a step: stages that cannot take turns in them are not interleaved.
@@ -105,7 +105,7 @@ class Request:
             turns = one["pp"] * one["dp"] * one.get("micro_batch", 1)
         if pins.get("schedule", "interleaved") != "interleaved" or sequences % turns:
             given["vpp"] = 1
-        return Degrees(**given)
+        return LeastDegrees(**given)
 
     @property
     def pin_texts(self) -> dict[str, str]:
@@ -202,7 +202,7 @@ def _number(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class GlobalBatch:
     """The global batch: as asked in tokens, and as planned in sequences."""
 
     asked_tokens: float
@@ -224,7 +224,7 @@ def seq_len_of(request: Request, model: ModelSpec) -> tuple[int, ...]:
     return request.asked.seq_len or (usual_seq_len(None, model),)
 
 
-def suited(request: Request, batch: Batch, seq_len: int, n_gpus: int) -> Batch:
+def suited(request: Request, batch: GlobalBatch, seq_len: int, n_gpus: int) -> GlobalBatch:
     """Batch that suits a number of GPUs and a pinned micro-batch, unless it was given."""
     from gpuscale.core.plan.batch import sequences_for
 
@@ -240,16 +240,18 @@ def suited(request: Request, batch: Batch, seq_len: int, n_gpus: int) -> Batch:
     )
 
 
-def batches_of(request: Request, model: ModelSpec, seq_len: int) -> tuple[Batch, ...]:
+def batches_of(request: Request, model: ModelSpec, seq_len: int) -> tuple[GlobalBatch, ...]:
     """Batches of a request for one sequence length."""
     from gpuscale.core.plan.batch import sequences_for
 
     if request.asked.global_batch:
-        return tuple(Batch(float(n * seq_len), n, "given") for n in request.asked.global_batch)
+        return tuple(
+            GlobalBatch(float(n * seq_len), n, "given") for n in request.asked.global_batch
+        )
     if request.asked.batch_tokens:
         asked, origin = request.asked.batch_tokens, "given"
     elif model.batch_tokens:
         asked, origin = (model.batch_tokens,), "the model's own"
     else:
         asked, origin = (DEFAULT_BATCH_TOKENS,), "a default, --batch-tokens changes it"
-    return tuple(Batch(tokens, sequences_for(tokens, seq_len), origin) for tokens in asked)
+    return tuple(GlobalBatch(tokens, sequences_for(tokens, seq_len), origin) for tokens in asked)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.money import rate_of
 from gpuscale.answers.plan.case import (
     WHOLE,
-    Case,
+    PlanCase,
     best_or_closest,
     given_price,
     less_safe,
@@ -19,12 +19,19 @@ from gpuscale.answers.plan.case import (
     prospect_of,
     solve,
 )
-from gpuscale.answers.plan.request import Batch, Request, batches_of, seq_len_of, sizes_of, suited
+from gpuscale.answers.plan.request import (
+    GlobalBatch,
+    Request,
+    batches_of,
+    seq_len_of,
+    sizes_of,
+    suited,
+)
 from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.scan import choose, excess, shortfalls, with_efficiency, with_pareto
-from gpuscale.core.plan.seek import Verdict, doubled_sizes, largest, smallest
+from gpuscale.core.plan.seek import SizeVerdict, doubled_sizes, largest, smallest
 from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 
@@ -43,15 +50,15 @@ budget: nobody splits 512 sequences over 32,768 GPUs because the money would do.
 
 
 @dataclass(slots=True)
-class Scan:
+class PlanScan:
     """Rows so far, with the case of each."""
 
     request: Request
     progress: Progress
     rows: list[ScanRow] = field(default_factory=list)
-    cases: list[Case] = field(default_factory=list)
+    cases: list[PlanCase] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    like: dict[tuple[str, int], Case] = field(default_factory=dict)  # cases that share blocks
+    like: dict[tuple[str, int], PlanCase] = field(default_factory=dict)  # cases that share blocks
     gaps: bool = False  # whether sizes were left out that might have been the answer
     interrupted: bool = False
 
@@ -61,7 +68,7 @@ def scan_plan(request: Request) -> Document:
     from gpuscale.answers.plan.scan_document import scan_document
 
     _check(request)
-    scan = Scan(request, Progress(request.n_cases))
+    scan = PlanScan(request, Progress(request.n_cases))
     for cluster in request.asked.clusters:
         loaded = load_case(request, cluster)
         _check_prices(request, loaded)
@@ -81,7 +88,7 @@ def scan_plan(request: Request) -> Document:
     return scan_document(scan, rows, at if chosen else None)
 
 
-def _settled(scan: Scan, at: int) -> ScanRow:
+def _settled(scan: PlanScan, at: int) -> ScanRow:
     """Row of the size that was found, with the best layout of those that meet the conditions."""
     case, row = scan.cases[at], scan.rows[at]
     limit_s = _slowest_s(scan, case, against=())
@@ -125,7 +132,7 @@ def _check_prices(request: Request, loaded: Loaded) -> None:
             )
 
 
-def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
+def _sizes(scan: PlanScan, loaded: Loaded, seq_len: int, batch: GlobalBatch) -> None:
     """Every size that is asked for, or the smallest that meets the conditions."""
     request = scan.request
     if not request.size_wanted or len(request.asked.gpus) > 1:
@@ -158,7 +165,9 @@ def _sizes(scan: Scan, loaded: Loaded, seq_len: int, batch: Batch) -> None:
         _nearest(scan, loaded, doubled_sizes(node, most), seq_len, batch)
 
 
-def _nearest(scan: Scan, loaded: Loaded, sizes: Iterator[int], seq_len: int, batch: Batch) -> None:
+def _nearest(
+    scan: PlanScan, loaded: Loaded, sizes: Iterator[int], seq_len: int, batch: GlobalBatch
+) -> None:
     """Sizes around the one that misses the conditions by least, where none meets them."""
     tried = {row.n_gpus for row in scan.rows}
     least = float("inf")
@@ -170,16 +179,16 @@ def _nearest(scan: Scan, loaded: Loaded, sizes: Iterator[int], seq_len: int, bat
         least = min(least, by)
 
 
-def _verdict(request: Request, row: ScanRow | None) -> Verdict:
+def _verdict(request: Request, row: ScanRow | None) -> SizeVerdict:
     """Whether a size meets the conditions; one that only costs too much is too large."""
     if row is not None and row.meets:
-        return Verdict.MEETS
+        return SizeVerdict.MEETS
     c = request.conditions
     slow = row is None or shortfalls(row, replace(c, budget_usd=None, mfu_at_least=None))
-    return Verdict.MORE if slow else Verdict.FEWER
+    return SizeVerdict.MORE if slow else SizeVerdict.FEWER
 
 
-def _slowest_s(scan: Scan, case: Case, against: Sequence[ScanRow]) -> float:
+def _slowest_s(scan: PlanScan, case: PlanCase, against: Sequence[ScanRow]) -> float:
     """Longest step with which a case can be the answer: it meets, and is not slower than one. [s].
 
     Where the fastest is wanted, rows that it stands `against` bound it too.
@@ -218,17 +227,25 @@ def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
 
 
 def _scaled(
-    batch: Batch, scaling: str | None, n: int, sizes: tuple[int, ...], seq_len: int
-) -> Batch:
+    batch: GlobalBatch, scaling: str | None, n: int, sizes: tuple[int, ...], seq_len: int
+) -> GlobalBatch:
     """Batch of one size: grown with the GPUs for weak scaling."""
     if scaling != "weak":
         return batch
     sequences = max(1, batch.sequences * n // sizes[0])
-    return Batch(batch.asked_tokens * n / sizes[0], sequences, f"{batch.origin}, grown with GPUs")
+    return GlobalBatch(
+        batch.asked_tokens * n / sizes[0], sequences, f"{batch.origin}, grown with GPUs"
+    )
 
 
 def _try(
-    scan: Scan, loaded: Loaded, n: int, seq_len: int, batch: Batch, *, limited: bool = False
+    scan: PlanScan,
+    loaded: Loaded,
+    n: int,
+    seq_len: int,
+    batch: GlobalBatch,
+    *,
+    limited: bool = False,
 ) -> ScanRow | None:
     """One case; what cannot be laid out at all is told, not fatal.
 
@@ -242,7 +259,7 @@ def _try(
         limit_s = _slowest_s(scan, case, against=scan.rows) if limited else float("inf")
         seeks = bool(scan.request.size_wanted)
 
-        def searched(case: Case) -> SearchResult:
+        def searched(case: PlanCase) -> SearchResult:
             return solve(
                 case, 0, scan.progress, follow_families=False, limit_s=limit_s, weigh=not seeks
             )
@@ -281,7 +298,7 @@ def _try(
     return row
 
 
-def _worth_it(scan: Scan, row: ScanRow, node: int) -> ScanRow:
+def _worth_it(scan: PlanScan, row: ScanRow, node: int) -> ScanRow:
     """Row of a size; where the fastest for some money is wanted, too large a one does not meet.
 
     It stands against the doubled sizes below it, which are tried whichever way sizes are asked
@@ -302,7 +319,7 @@ def _worth_it(scan: Scan, row: ScanRow, node: int) -> ScanRow:
     return replace(row, meets=False, why_not=why)
 
 
-def _row(request: Request, case: Case, best: Any, counts: Any) -> ScanRow:
+def _row(request: Request, case: PlanCase, best: Any, counts: Any) -> ScanRow:
     ahead = prospect_of(case, request, best)
     run = ahead.run if ahead else None
     price = price_of(case, request)

@@ -21,7 +21,7 @@ from gpuscale.render.document import Bars, Block, Column, Document, Facts, Point
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan.request import Request
-    from gpuscale.answers.plan.scan import Scan
+    from gpuscale.answers.plan.scan import PlanScan
 
 GAPS_NOTE = "Not every number of GPUs was tried: one that was left out might do too."
 
@@ -52,7 +52,7 @@ def wanted(request: Request) -> str:
     return ", ".join(parts)
 
 
-def headline(scan: Scan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> str:
+def headline(scan: PlanScan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> str:
     """Answer in one sentence."""
     request, model = scan.request, scan.cases[0].loaded.model.name
     conditions = wanted(request)
@@ -153,7 +153,7 @@ def chosen_facts(chosen: ScanRow) -> Facts:
     return Facts(rows)
 
 
-def scan_inputs(scan: Scan) -> dict[str, Any]:
+def scan_inputs(scan: PlanScan) -> dict[str, Any]:
     """List what was computed with."""
     request = scan.request
     return {
@@ -196,7 +196,7 @@ SHOWN_CASES = 8
 """Cases of a scan that its summary lists."""
 
 
-def scan_document(scan: Scan, rows: Sequence[ScanRow], at: int | None) -> Document:
+def scan_document(scan: PlanScan, rows: Sequence[ScanRow], at: int | None) -> Document:
     """Lay the answer out; `at`: which row is chosen."""
     chosen = None if at is None else rows[at]
     terms: tuple[Term, ...] = ()

@@ -22,13 +22,13 @@ from gpuscale.core.words import STEP_PARTS, gb
 from gpuscale.render.document import Point
 
 if TYPE_CHECKING:
-    from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.case import PlanCase
     from gpuscale.answers.plan.idle import Idle
     from gpuscale.answers.plan.request import Request
     from gpuscale.core.plan.records import PlanResult
 
 
-def plan_summary(case: Case, request: Request, r: PlanResult, idle: Idle | None) -> list[Point]:
+def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | None) -> list[Point]:
     """Verdict, layout, time, memory, money, bottleneck, what helps, what was taken, what next."""
     tone = tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
     o, width = r.passed_over, r.memory_interval_factor_80
@@ -50,7 +50,7 @@ def plan_summary(case: Case, request: Request, r: PlanResult, idle: Idle | None)
     return points
 
 
-def verdict(case: Case, r: PlanResult) -> str:
+def verdict(case: PlanCase, r: PlanResult) -> str:
     """Say in one sentence whether it fits and what it takes."""
     where = (
         f"{case.loaded.model.name} on {case.n_gpus:,} {case.loaded.gpu.name} ({case.cluster.name})"

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.lifetime import conditions_of
 from gpuscale.answers.money import stops_per_s
 from gpuscale.answers.plan.case import prospect_of
-from gpuscale.answers.run_terms import Held, bill_terms, outlook_terms
+from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms
 from gpuscale.core.memory.terms import stage_terms, usable_term
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.step.terms import part_terms
 from gpuscale.core.words import MEMORY_PARTS
 
 if TYPE_CHECKING:
-    from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.case import PlanCase
     from gpuscale.answers.plan.request import Request
     from gpuscale.core.plan.estimate import Estimate
 
 
-def terms_of(case: Case, request: Request, best: Estimate) -> tuple[Term, ...]:
+def terms_of(case: PlanCase, request: Request, best: Estimate) -> tuple[Term, ...]:
     """Explain step, roofline, MFU, throughput, memory, run and bill of a layout."""
     return (*layout_terms(case, best), *_run(case, request, best))
 
 
-def layout_terms(case: Case, best: Estimate) -> tuple[Term, ...]:
+def layout_terms(case: PlanCase, best: Estimate) -> tuple[Term, ...]:
     """Explain a step of a layout and its memory."""
     step, p, held = best.step, case.problem, best.memory
     hw = p.hardware
@@ -69,7 +69,7 @@ def layout_terms(case: Case, best: Estimate) -> tuple[Term, ...]:
     )
 
 
-def _run(case: Case, request: Request, best: Estimate) -> tuple[Term, ...]:
+def _run(case: PlanCase, request: Request, best: Estimate) -> tuple[Term, ...]:
     """Time, failures and bill of all tokens; nothing where no number of tokens is known."""
     ahead, asked = prospect_of(case, request, best), request.asked
     if ahead is None:
@@ -78,5 +78,7 @@ def _run(case: Case, request: Request, best: Estimate) -> tuple[Term, ...]:
     formula, source = "tokens / batch_tokens * step_s", "without failures"
     ideal = term_of("ideal_s", "s", formula, source, ahead.run, *(case, best), ideal_s=ideal_s)
     met = conditions_of(asked, case.n_gpus, ahead.checkpoint, stops_per_s(asked))
-    held = Held(ahead.outlook.expected_s, case.n_gpus, 1 - ahead.outlook.goodput.recovery_frac)
+    held = BilledTime(
+        ahead.outlook.expected_s, case.n_gpus, 1 - ahead.outlook.goodput.recovery_frac
+    )
     return (ideal, *outlook_terms(ahead.outlook, met), *bill_terms(ahead.bill, held))

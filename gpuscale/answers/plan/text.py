@@ -11,7 +11,7 @@ from gpuscale.core.step.interval import NEAR_FULL_FRAC
 from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
-    from gpuscale.answers.plan.case import Case
+    from gpuscale.answers.plan.case import PlanCase
     from gpuscale.answers.plan.request import Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
@@ -176,7 +176,7 @@ def counts_text(counts: Counts, interrupted: bool = False) -> str:
     return text + ("; interrupted, best so far" if interrupted else "")
 
 
-def unsaid(case: Case, request: Request, recompute: str) -> tuple[str, ...]:
+def unsaid(case: PlanCase, request: Request, recompute: str) -> tuple[str, ...]:
     """List what nobody said of a plan, and the options that say it."""
     asked, facts = request.asked, case.problem.facts
     found = []

@@ -20,7 +20,14 @@ from gpuscale.answers.plan.blocks import (
     sensitivity_table,
     step_table,
 )
-from gpuscale.answers.plan.case import Case, best_or_closest, less_safe, load_case, make_case, solve
+from gpuscale.answers.plan.case import (
+    PlanCase,
+    best_or_closest,
+    less_safe,
+    load_case,
+    make_case,
+    solve,
+)
 from gpuscale.answers.plan.idle import of_at_most
 from gpuscale.answers.plan.maturities import taken
 from gpuscale.answers.plan.request import (
@@ -52,7 +59,7 @@ if TYPE_CHECKING:
     from gpuscale.core.plan.records import PlanResult
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.results import SearchResult
-    from gpuscale.core.timeline.records import Timeline
+    from gpuscale.core.timeline.records import StepTimeline
     from gpuscale.render.document import Block
 
 
@@ -82,13 +89,13 @@ def single_plan(request: Request) -> Document:
     (batch,) = batches_of(request, loaded.model, seq_len)
     progress = Progress()
 
-    def make(n: int) -> Case:
+    def make(n: int) -> PlanCase:
         return make_case(loaded, request, n, seq_len, suited(request, batch, seq_len, n))
 
     if asked.show_job:
         return _job_document(make(n_gpus), request)
 
-    def solved(case: Case) -> tuple[Case, SearchResult]:
+    def solved(case: PlanCase) -> tuple[PlanCase, SearchResult]:
         result = solve(case, asked.alternatives, progress)
         if result.best is None and request.asked.fit is None and not result.interrupted:
             case = less_safe(case)
@@ -108,7 +115,7 @@ def single_plan(request: Request) -> Document:
 
 
 def _sections(
-    case: Case, request: Request, best: Estimate, result: SearchResult, progress: Progress
+    case: PlanCase, request: Request, best: Estimate, result: SearchResult, progress: Progress
 ) -> dict[str, Any]:
     """Sections that look further; an interruption leaves out what is not done."""
     found: dict[str, Any] = {}
@@ -129,7 +136,7 @@ def _sections(
     return found
 
 
-def _by_objective(case: Case, request: Request, result: SearchResult) -> Layout | None:
+def _by_objective(case: PlanCase, request: Request, result: SearchResult) -> Layout | None:
     """Layout that the objective picks; of one case all but memory mean the fastest."""
     headroom = request.objective == "memory-headroom" and not result.interrupted
     if headroom and result.fastest is not None:
@@ -137,7 +144,7 @@ def _by_objective(case: Case, request: Request, result: SearchResult) -> Layout 
     return best_or_closest(case, result)
 
 
-def _job_document(case: Case, request: Request) -> Document:
+def _job_document(case: PlanCase, request: Request) -> Document:
     found = said_job(used_job(case, request), request)
     return Document(
         "plan",
@@ -148,7 +155,7 @@ def _job_document(case: Case, request: Request) -> Document:
     )
 
 
-def batch_line(case: Case, r: PlanResult, settings: tuple[str, ...] = ()) -> str:
+def batch_line(case: PlanCase, r: PlanResult, settings: tuple[str, ...] = ()) -> str:
     """Say what batch is planned, and what it means per GPU."""
     asked, planned = r.asked_batch_tokens, r.batch_tokens
     facts = case.problem.facts
@@ -165,7 +172,7 @@ def batch_line(case: Case, r: PlanResult, settings: tuple[str, ...] = ()) -> str
 
 
 def document_of(
-    case: Case,
+    case: PlanCase,
     request: Request,
     r: PlanResult,
     best: Estimate,
@@ -218,7 +225,7 @@ def document_of(
     )
 
 
-def _job(case: Case, request: Request, r: PlanResult) -> dict[str, Any]:
+def _job(case: PlanCase, request: Request, r: PlanResult) -> dict[str, Any]:
     """Keep the chosen layout as a whole job."""
     from gpuscale.answers.launch import plan_command
     from gpuscale.launch.plan import estimate_lines
@@ -237,7 +244,7 @@ def _job(case: Case, request: Request, r: PlanResult) -> dict[str, Any]:
     )
 
 
-def _pictures(case: Case, r: PlanResult) -> Callable[[], list[Any]]:
+def _pictures(case: PlanCase, r: PlanResult) -> Callable[[], list[Any]]:
     """Pictures that need more than the record: memory of every stage, the step in time."""
 
     def draw() -> list[Any]:
@@ -252,7 +259,7 @@ def _pictures(case: Case, r: PlanResult) -> Callable[[], list[Any]]:
     return draw
 
 
-def timeline_of(problem: Problem, layout: Layout) -> Timeline:
+def timeline_of(problem: Problem, layout: Layout) -> StepTimeline:
     """Lay the step of a layout out in time."""
     from gpuscale.core.timeline.build import timeline
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.roofline.records import AT_LEAST, AT_MOST, Limit, Links, need_of, row_of
+from gpuscale.answers.roofline.records import (
+    AT_LEAST,
+    AT_MOST,
+    Limit,
+    RooflineLinks,
+    need_of,
+    row_of,
+)
 from gpuscale.core.limits import formulas as limits
 from gpuscale.core.limits import pp as pipe
 from gpuscale.errors import GpuscaleError
@@ -19,7 +26,7 @@ DEGREE = (AT_MOST, "degree")
 WIDTH = (AT_LEAST, "expert width F")
 
 
-def _dp(x: Roofline, links: Links, axis: str) -> list[Limit]:
+def _dp(x: Roofline, links: RooflineLinks, axis: str) -> list[Limit]:
     """Tokens per GPU that data parallelism needs."""
     experts, k = float(x.experts or 1), float(x.top_k or 1)
     if axis == "moe-dp":
@@ -49,7 +56,7 @@ def _dp(x: Roofline, links: Links, axis: str) -> list[Limit]:
     return rows
 
 
-def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> Limit:
+def _dp_levels(x: Roofline, links: RooflineLinks, have: float | None, times: float) -> Limit:
     """Exact limit of both levels together."""
     assert links.node is not None and x.nodes is not None
     d = links.node_gpus
@@ -64,7 +71,7 @@ def _dp_levels(x: Roofline, links: Links, have: float | None, times: float) -> L
     return row_of(links, at, (need, *PER_GPU), have, have, (formula, inputs))
 
 
-def _tp(x: Roofline, links: Links, axis: str) -> list[Limit]:
+def _tp(x: Roofline, links: RooflineLinks, axis: str) -> list[Limit]:
     """Degree to which tensor parallelism is compute-bound."""
     ffn = need_of(x.ffn, "--ffn", axis)
     have = float(x.tp) if x.tp else None
@@ -98,7 +105,7 @@ def _tp(x: Roofline, links: Links, axis: str) -> list[Limit]:
     return rows
 
 
-def _ep(x: Roofline, links: Links, axis: str) -> list[Limit]:
+def _ep(x: Roofline, links: RooflineLinks, axis: str) -> list[Limit]:
     """Expert width that expert parallelism needs."""
     ep, k, d = x.ep or x.gpus or 2 * links.node_gpus, x.top_k or 1, links.node_gpus
     have = float(x.ffn) if x.ffn else None
@@ -134,7 +141,7 @@ def _ep(x: Roofline, links: Links, axis: str) -> list[Limit]:
     return rows
 
 
-def _pp(x: Roofline, links: Links, axis: str) -> list[Limit]:
+def _pp(x: Roofline, links: RooflineLinks, axis: str) -> list[Limit]:
     """Transfers of a pipeline's forward pass."""
     tokens = need_of(x.batch_tokens, "--batch-tokens", axis)
     hidden = need_of(x.hidden, "--hidden", axis)
@@ -159,7 +166,7 @@ def _pp(x: Roofline, links: Links, axis: str) -> list[Limit]:
     return rows
 
 
-def _cp(x: Roofline, links: Links, axis: str) -> list[Limit]:
+def _cp(x: Roofline, links: RooflineLinks, axis: str) -> list[Limit]:
     """Tokens of a sequence per GPU that ring attention needs."""
     share = (x.kv_heads or 1) / x.heads if x.heads and x.kv_heads else 1.0
     have = x.seq_len / (x.cp or 1) if x.seq_len else None
@@ -179,7 +186,7 @@ def _cp(x: Roofline, links: Links, axis: str) -> list[Limit]:
     return rows
 
 
-AXES: dict[str, Callable[[Roofline, Links, str], list[Limit]]] = {
+AXES: dict[str, Callable[[Roofline, RooflineLinks, str], list[Limit]]] = {
     "dp": _dp,
     "fsdp": _dp,
     "moe-dp": _dp,

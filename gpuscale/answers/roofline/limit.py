@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.changed import changed
 from gpuscale.answers.roofline.axes import AXES
-from gpuscale.answers.roofline.records import Limit, Links
+from gpuscale.answers.roofline.records import Limit, RooflineLinks
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.errors import GpuscaleError
@@ -61,7 +61,7 @@ def unused(x: Roofline, axis: str) -> tuple[str, ...]:
     return tuple(f"{flag} does not enter `roofline {axis}`" for flag in flags)
 
 
-def axis_links(loaded: Loaded, dtype: str) -> Links:
+def axis_links(loaded: Loaded, dtype: str) -> RooflineLinks:
     """Peak and bandwidths of a cluster in the two scopes."""
     from gpuscale.answers.rates import matrix_rate
 
@@ -72,7 +72,7 @@ def axis_links(loaded: Loaded, dtype: str) -> Links:
         raise GpuscaleError(f"{spec.name}: no link between GPUs is known")
     domain = spec.scaleup_domain_gpus
     node = share * domain if share is not None else None
-    return Links(matrix_rate(spec.gpu, dtype), gpu or share or 0.0, node, domain)
+    return RooflineLinks(matrix_rate(spec.gpu, dtype), gpu or share or 0.0, node, domain)
 
 
 def _table(rows: Sequence[Limit]) -> Table:

@@ -10,7 +10,7 @@ from gpuscale.errors import GpuscaleError
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class RooflineLinks:
     """Peak of a GPU, and the bandwidths of the two scopes."""
 
     peak: float
@@ -45,7 +45,7 @@ AT_LEAST, AT_MOST = ">=", "<="
 
 
 def row_of(
-    links: Links,
+    links: RooflineLinks,
     at: tuple[str, float],
     limit: tuple[float, str, str],
     have: float | None,

@@ -12,7 +12,7 @@ from gpuscale.answers.money import Priced, read_price
 from gpuscale.answers.serve import reading
 
 if TYPE_CHECKING:
-    from gpuscale.core.serving.capacity import Limit
+    from gpuscale.core.serving.capacity import LatencyLimit
     from gpuscale.core.serving.extras import Adapters
     from gpuscale.core.serving.traffic import Lengths
     from gpuscale.render.document import Document
@@ -135,10 +135,10 @@ class Serve(options.Machine, Priced, Swept):
     scale_lag: Asked[float] = amount(
         "With --trace or --day: time to start a replica.", "s", 300.0, zero=True
     )
-    ttft: Converted[Limit | None, Value] = Converted(
+    ttft: Converted[LatencyLimit | None, Value] = Converted(
         "Limit of the time to the first token, e.g. p95:500ms.", None, reading.limit, common=1
     )
-    tpot: Converted[Limit | None, Value] = Converted(
+    tpot: Converted[LatencyLimit | None, Value] = Converted(
         "Limit of the time per token after it, e.g. p95:30ms.", None, reading.limit, common=1
     )
     tp: Asked[int | None] = whole("Tensor-parallel degree of a replica.", most=4096, common=1)

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import reading
 from gpuscale.answers.serve.measured import Price, widths
-from gpuscale.core.serving.capacity import Limit
-from gpuscale.core.serving.choose import Choice, Found, Wanted, copies_needed
+from gpuscale.core.serving.capacity import LatencyLimit
+from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, copies_needed
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.extras import HOST_READ_EFF
 from gpuscale.render.document import Column, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.case import Case
-    from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer
+    from gpuscale.answers.serve.case import ServeCase
+    from gpuscale.answers.serve.records import PoolLine, ServeAnswer, ServeRow
     from gpuscale.render.document import Block
 
 
 def details_of(
-    asked: Serve, case: Case, wanted: Wanted, choice: Choice, r: ServeAnswer, price: Price
+    asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer, price: Price
 ) -> dict[str, list[Block]]:
     """Verdict, table of layouts, what it rests on, lines to start and to check it."""
     from gpuscale.answers.changed import changed
@@ -73,7 +73,7 @@ def figure(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def limit_text(name: str, limit: Limit | None) -> str:
+def limit_text(name: str, limit: LatencyLimit | None) -> str:
     """``TTFT p95 500 ms``."""
     return f"{name} {limit.statistic} {ms(limit.at_most_s)} ms" if limit else ""
 
@@ -84,19 +84,19 @@ def limits_text(wanted: Wanted) -> str:
     return " and ".join(t for t in both if t)
 
 
-def copies_text(r: ServeAnswer | Row) -> str:
+def copies_text(r: ServeAnswer | ServeRow) -> str:
     """``2 x (TP 4 x PP 2)``, ``TP 8``."""
     inner = f"({r.layout})" if " x " in r.layout or " + " in r.layout else r.layout
     return r.layout if r.replicas == 1 else f"{r.replicas} x {inner}"
 
 
-def head(case: Case, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str:
+def head(case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str:
     """First line: what was asked is answered, and whether the model is new to the engine."""
     age, said = r.as_it_comes, _head(case, wanted, choice, r)
     return f"{said} {age[0].upper()}{age[1:]}." if age else said
 
 
-def _head(case: Case, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str:
+def _head(case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str:
     name = f"{case.model.name}, {r.weights} on {r.n_gpus:,} {case.loaded.gpu.name}, {r.engine}"
     limits = limits_text(wanted)
     if wanted.concurrency is not None or wanted.burst is not None:
@@ -167,7 +167,7 @@ def remedy(wanted: Wanted, choice: Choice) -> str:
 # --- tables ------------------------------------------------------------------------------------
 
 
-def table(case: Case, wanted: Wanted, r: ServeAnswer, price: Price) -> Table:
+def table(case: ServeCase, wanted: Wanted, r: ServeAnswer, price: Price) -> Table:
     """Layouts, best first."""
     several = len({(row.engine, row.weights) for row in r.rows}) > 1
     columns = [Column("layout", "layout", right=False)]
@@ -192,7 +192,7 @@ def table(case: Case, wanted: Wanted, r: ServeAnswer, price: Price) -> Table:
     return Table(columns, [[_cell(row, c.key) for c in columns] for row in r.rows])
 
 
-def _cell(row: Row, key: str) -> Any:
+def _cell(row: ServeRow, key: str) -> Any:
     if key == "layout":
         return copies_text(row)
     name, _, rest = key.partition("_")
@@ -251,7 +251,7 @@ def others(choice: Choice) -> str:
 
 def ratios(choice: Choice) -> str:
     """Compare the best of each kind of GPU with the slowest of them."""
-    best: dict[str, Found] = {}
+    best: dict[str, FoundReplica] = {}
     for found in choice.found:
         best.setdefault(found.candidate.label.partition(":")[0], found)
     rated = sorted(best.items(), key=lambda one: one[1].at_most_per_s)
@@ -308,7 +308,9 @@ def facts(wanted: Wanted, r: ServeAnswer) -> list[tuple[str, str, str]]:
     return rows
 
 
-def footing(case: Case, r: ServeAnswer, price: Price, known_to: tuple[float, float]) -> list[str]:
+def footing(
+    case: ServeCase, r: ServeAnswer, price: Price, known_to: tuple[float, float]
+) -> list[str]:
     """Say what the numbers rest on: simulation, intervals, price."""
     lines = []
     if r.n_requests and r.ttft_error_frac is not None and r.tpot_error_frac is not None:
@@ -334,7 +336,7 @@ def footing(case: Case, r: ServeAnswer, price: Price, known_to: tuple[float, flo
     return lines
 
 
-def on_host(found: Found) -> list[str]:
+def on_host(found: FoundReplica) -> list[str]:
     """Say what the host keeps, and the speed of its memory that is counted on."""
     what = found.candidate.what
     extras = None if isinstance(what, PooledService) else what.tuning.extras
@@ -352,7 +354,7 @@ def on_host(found: Found) -> list[str]:
 # --- inputs ------------------------------------------------------------------------------------
 
 
-def inputs_of(asked: Serve, case: Case) -> dict[str, Any]:
+def inputs_of(asked: Serve, case: ServeCase) -> dict[str, Any]:
     """Repeat what was asked, with the defaults filled in."""
     shown = [reading.SHOWN.get(e, e) for e in case.engines]
     return {

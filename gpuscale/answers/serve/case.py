@@ -20,7 +20,7 @@ from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.core.serving.maturity import Maturity
+    from gpuscale.core.serving.maturity import EngineMaturity
     from gpuscale.core.serving.records import ServingSite, ServingSoftware
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.model import ModelSpec
@@ -30,7 +30,7 @@ GGUF_BESIDE = "q8_0"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ServeCase:
     """What is served, on what, under which load."""
 
     loaded: Loaded
@@ -42,7 +42,9 @@ class Case:
     sites: dict[str, ServingSite]
     notes: tuple[str, ...] = ()
     tight: bool = False  # the engine is given more memory than by default
-    ages: Mapping[str, Maturity] = field(default_factory=dict)  # engine -> how new the model is
+    ages: Mapping[str, EngineMaturity] = field(
+        default_factory=dict
+    )  # engine -> how new the model is
     versions: Mapping[str, str] = field(default_factory=dict)  # engine -> version asked for
 
     @property
@@ -66,7 +68,7 @@ class Case:
         return self.loaded.gpu.architecture in MEASURED
 
 
-def case_of(asked: Serve) -> Case:
+def case_of(asked: Serve) -> ServeCase:
     """Load what a question is about, and check what goes together."""
     from gpuscale.io.inputs import load_inputs
     from gpuscale.io.serving import load_words, matured, maturity_of, serving_site
@@ -97,7 +99,7 @@ def case_of(asked: Serve) -> Case:
     context = float(asked.context or 0)
     demand = Demand(asked.prompts, asked.output_len, asked.prefix_hit, context, asked.cold)
     notes += too_long(context or demand.mean_context, loaded.model)
-    return Case(
+    return ServeCase(
         loaded=loaded,
         engines=engines,
         weights=weights,
@@ -163,7 +165,7 @@ TIGHT_SEQUENCES = 64
 """Settings that people use where the engine's own leave no room for the cache."""
 
 
-def tightened(case: Case) -> Case:
+def tightened(case: ServeCase) -> ServeCase:
     """Give engines more of the memory and smaller passes, and say so."""
     sites = {}
     for engine, site in case.sites.items():
@@ -187,7 +189,7 @@ def tightened(case: Case) -> Case:
     return replace(case, sites=sites, notes=(*case.notes, note), tight=True)
 
 
-def candidates(asked: Serve, case: Case) -> list[Candidate]:
+def candidates(asked: Serve, case: ServeCase) -> list[Candidate]:
     """Everything that may be deployed: engines x formats x layouts, and pools where asked."""
     found: list[Candidate] = []
     drafts = reading.drafts(asked.draft, asked.accept)
@@ -233,7 +235,7 @@ SHARES = tuple(i / 32 for i in range(33))
 """Shares of the weights on the host that are tried, smallest first."""
 
 
-def _tuning(asked: Serve, case: Case, replica: Replica, site: ServingSite) -> Tuning:
+def _tuning(asked: Serve, case: ServeCase, replica: Replica, site: ServingSite) -> Tuning:
     """Chunk and sequences by hand; adapters; as much on the host as does not fit."""
     extras = None if asked.lora is None else Extras(asked.lora)
     plain = Tuning(asked.chunk, asked.max_seqs, asked.poll, extras)
@@ -265,7 +267,7 @@ def _offloaded(asked: Serve, model: ModelSpec) -> tuple[str, tuple[float, ...]]:
 
 
 def _worker(
-    asked: Serve, case: Case, replica: Replica, site: ServingSite, tuning: Tuning
+    asked: Serve, case: ServeCase, replica: Replica, site: ServingSite, tuning: Tuning
 ) -> Service:
     """Make a replica, or a worker of the one pool that is asked for."""
     if asked.only == "prefill":
@@ -280,7 +282,7 @@ def by_hand(asked: Serve) -> bool:
     return any(v is not None for v in (asked.tp, asked.pp, asked.dp_attention, asked.ep))
 
 
-def _replicas(asked: Serve, case: Case, engine: str, formats: Replica) -> list[Replica]:
+def _replicas(asked: Serve, case: ServeCase, engine: str, formats: Replica) -> list[Replica]:
     """Layouts of a replica: the one asked for, or those worth trying."""
     if by_hand(asked):
         dp = asked.dp_attention or 1
@@ -301,7 +303,7 @@ def _replicas(asked: Serve, case: Case, engine: str, formats: Replica) -> list[R
 
 
 def _grown(
-    asked: Serve, case: Case, engine: str, formats: Replica, most: int, domain: tuple[int, int]
+    asked: Serve, case: ServeCase, engine: str, formats: Replica, most: int, domain: tuple[int, int]
 ) -> list[Replica]:
     """Layouts up to a size, doubled where the weights do not fit and the size is open."""
     while True:
@@ -318,7 +320,7 @@ def _grown(
 
 
 def pools_by_hand(
-    asked: Serve, case: Case, engine: str, formats: Replica, tuning: Tuning
+    asked: Serve, case: ServeCase, engine: str, formats: Replica, tuning: Tuning
 ) -> PooledService:
     """Pools as typed."""
     first, second = reading.pools(asked.disagg, "--disagg")
@@ -338,7 +340,7 @@ def pools_by_hand(
     )
 
 
-def pool_workers(case: Case, replicas: list[Service]) -> tuple[list[Service], list[Service]]:
+def pool_workers(case: ServeCase, replicas: list[Service]) -> tuple[list[Service], list[Service]]:
     """Workers of a prefill and of a decode pool of the layouts of some replicas."""
     reads, makes = [], []
     for one in replicas:
@@ -348,7 +350,7 @@ def pool_workers(case: Case, replicas: list[Service]) -> tuple[list[Service], li
     return reads, makes
 
 
-def _matched(asked: Serve, case: Case, found: list[Candidate]) -> list[Candidate]:
+def _matched(asked: Serve, case: ServeCase, found: list[Candidate]) -> list[Candidate]:
     """Pools of the layouts that were found, matched by rate."""
     from gpuscale.core.serving.matching import matched
 
@@ -370,7 +372,7 @@ def pool_text(pools: PooledService) -> str:
     return f"{pools.n_prefill} x ({one}) read + {pools.n_decode} x ({two}) decode"
 
 
-def wanted_of(asked: Serve, case: Case, found: list[Candidate]) -> Wanted:
+def wanted_of(asked: Serve, case: ServeCase, found: list[Candidate]) -> Wanted:
     """Say what is to be solved for; without GPUs and load the smallest replica that fits.
 
     A closed loop without limits on a layout or engine set by hand is a benchmark of one replica.

@@ -18,15 +18,15 @@ from gpuscale.answers.serve.measured import (
     row_of,
     widths,
 )
-from gpuscale.answers.serve.records import PoolLine, Row, ServeAnswer, Served
+from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
 from gpuscale.answers.serve.summary import age_text, habits_line
-from gpuscale.core.serving.choose import Choice, Found, Wanted, choose
+from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.case import Case
+    from gpuscale.answers.serve.case import ServeCase
     from gpuscale.core.run.bill import Bill
     from gpuscale.core.serving.choose import Candidate
     from gpuscale.core.serving.percentiles import Latency, LoadResult
@@ -64,7 +64,7 @@ def serve_document(asked: Serve) -> Document:
     return _document(asked, case, wanted, choice)
 
 
-def settled(asked: Serve) -> tuple[Case, list[Candidate], Wanted]:
+def settled(asked: Serve) -> tuple[ServeCase, list[Candidate], Wanted]:
     """Say what may be deployed, with settings that people use where the engine's own do not fit."""
     case = cases.case_of(asked)
     found = cases.candidates(asked, case)
@@ -110,7 +110,7 @@ def _smallest(mine: list[Candidate]) -> list[Candidate]:
     return [c for c in mine if c.what.n_gpus == fewest] or mine
 
 
-def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Document:
+def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> Document:
     from gpuscale.answers.serve.blocks import details_of, head, inputs_of
     from gpuscale.answers.serve.pictures import load_charts
     from gpuscale.answers.serve.summary import serve_summary
@@ -122,7 +122,7 @@ def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Docum
         raise GpuscaleError("no replica is as small as the GPUs given", "give more with --gpus")
     best = confirmed(choice.best, wanted)
     choice = replace(choice, found=(best, *choice.found[1:]))
-    rows: list[Row] = []
+    rows: list[ServeRow] = []
     shown: LoadResult | None = None
     for found in choice.found[:ROWS]:
         n = FINAL_REQUESTS if found is best else 3_000
@@ -143,7 +143,7 @@ def _document(asked: Serve, case: Case, wanted: Wanted, choice: Choice) -> Docum
     )
 
 
-def _bill(asked: Serve, case: Case, row: Row, usd: float | None) -> Bill | None:
+def _bill(asked: Serve, case: ServeCase, row: ServeRow, usd: float | None) -> Bill | None:
     """Bill of an hour at the rate of the best layout; none where nothing is served."""
     from gpuscale.answers.money import bill_of
     from gpuscale.core.run.time import SECONDS_PER_HOUR
@@ -172,10 +172,10 @@ def _times_s(name: str, found: Latency | None, width: float) -> dict[str, Any]:
 
 def _answer(
     asked: Serve,
-    case: Case,
+    case: ServeCase,
     wanted: Wanted,
     choice: Choice,
-    shown: tuple[Found, list[Row], LoadResult | None, Price],
+    shown: tuple[FoundReplica, list[ServeRow], LoadResult | None, Price],
 ) -> ServeAnswer:
     best, rows, load, price = shown
     what, row = best.candidate.what, rows[0]
@@ -222,7 +222,7 @@ def _answer(
     )
 
 
-def at_the_edge(best: Found) -> tuple[str, ...]:
+def at_the_edge(best: FoundReplica) -> tuple[str, ...]:
     """Say where the longest context promised is beyond the cache, within the estimate's error."""
     what = best.candidate.what
     if isinstance(what, PooledService) or not what.context_lacks_bytes:
@@ -234,7 +234,7 @@ def at_the_edge(best: Found) -> tuple[str, ...]:
     )
 
 
-def _pool_lines(what: Any, row: Row, usd: float | None) -> tuple[PoolLine, ...]:
+def _pool_lines(what: Any, row: ServeRow, usd: float | None) -> tuple[PoolLine, ...]:
     """Pools with what each could take; none of an aggregated service."""
     from gpuscale.core.run.ownership import usd_per_million_tokens
     from gpuscale.core.serving.layouts import layout_text

@@ -12,8 +12,8 @@ from gpuscale.core.serving.disaggregated import PooledService
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.case import Case
-    from gpuscale.core.serving.choose import Found
+    from gpuscale.answers.serve.case import ServeCase
+    from gpuscale.core.serving.choose import FoundReplica
     from gpuscale.core.serving.service import Service
     from gpuscale.specs.model import ModelSpec
 
@@ -24,7 +24,7 @@ ON_LOADING = ("bf16", "fp16", "fp8")
 """Formats that an engine makes of 16 bits while it loads; others are stored by a tool before."""
 
 
-def launch_lines(asked: Serve, case: Case, found: Found) -> tuple[str, ...]:
+def launch_lines(asked: Serve, case: ServeCase, found: FoundReplica) -> tuple[str, ...]:
     """Lines of each engine asked for; without any, of the engine that was chosen."""
     from gpuscale.io.serving import load_words
 
@@ -53,7 +53,7 @@ def _quoted(word: str) -> str:
     return "'" + word.replace("'", "''") + "'"
 
 
-def facts_of(asked: Serve, case: Case, found: Found, s: Service) -> dict[str, Any]:
+def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> dict[str, Any]:
     """Find what the line of one replica says, by the names of its table; nothing where unsaid."""
     r, weights, most = s.replica, found.candidate.weights, found.load
     model = shlex.quote(checkpoint(asked.model, case.model, weights))
@@ -125,7 +125,7 @@ def rounded_up(sequences: float) -> int:
     return max(8, step * math.ceil(1.1 * sequences / step))
 
 
-def benchmark_line(asked: Serve, case: Case, found: Found) -> str:
+def benchmark_line(asked: Serve, case: ServeCase, found: FoundReplica) -> str:
     """Benchmark that measures what was predicted, of the whole service."""
     demand, engine = case.demand, found.candidate.engine
     n, o = round(demand.inputs.mean), round(demand.outputs.mean)

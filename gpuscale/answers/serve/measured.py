@@ -6,18 +6,18 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.serve.records import Row
+from gpuscale.answers.serve.records import ServeRow
 from gpuscale.core.run.ownership import usd_per_million_tokens
 from gpuscale.core.serving.capacity import REQUESTS, keeps_up
-from gpuscale.core.serving.choose import Found, Wanted, at_rate
+from gpuscale.core.serving.choose import FoundReplica, Wanted, at_rate
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.power import energy_per_token_j, gpu_power_w, use_frac
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.case import Case
-    from gpuscale.core.serving.choose import Found, Wanted
+    from gpuscale.answers.serve.case import ServeCase
+    from gpuscale.core.serving.choose import FoundReplica, Wanted
     from gpuscale.core.serving.percentiles import LoadResult
     from gpuscale.core.serving.service import Service
 
@@ -40,7 +40,7 @@ def kv_tokens(service: Service) -> float:
     return max(0.0, service.room.cache_bytes) / each * tokens if each > 0.0 else math.inf
 
 
-def widths(case: Case, found: Found, wanted: Wanted) -> tuple[float, float]:
+def widths(case: ServeCase, found: FoundReplica, wanted: Wanted) -> tuple[float, float]:
     """Half widths of ln(TTFT) and ln(TPOT) that hold 80 % of the measured rows of the kind."""
     from gpuscale.core.serving.disaggregated import PooledService
     from gpuscale.core.serving.layouts import n_experts
@@ -91,7 +91,7 @@ def given_price(asked: Serve) -> float | None:
     return asked.price_total / asked.gpus
 
 
-def price_of(asked: Serve, case: Case) -> Price:
+def price_of(asked: Serve, case: ServeCase) -> Price:
     """Price as given, of the cluster's preset, or of dated offers."""
     from gpuscale.answers.money import rate_of
 
@@ -103,7 +103,7 @@ def price_of(asked: Serve, case: Case) -> Price:
     )
 
 
-def confirmed(found: Found, wanted: Wanted) -> Found:
+def confirmed(found: FoundReplica, wanted: Wanted) -> FoundReplica:
     """Hold the choice against the larger simulation; where the number is open, add what lacks."""
     rate = wanted.rate_per_s
     if rate is None or not found.meets:
@@ -120,7 +120,7 @@ def confirmed(found: Found, wanted: Wanted) -> Found:
     return found
 
 
-def load_shown(found: Found, wanted: Wanted, n: int) -> LoadResult | None:
+def load_shown(found: FoundReplica, wanted: Wanted, n: int) -> LoadResult | None:
     """Load of one copy at the rate asked for; None where its queue would grow without end."""
     if wanted.concurrency is not None or wanted.rate_per_s is None:
         return found.load if found.copies else None
@@ -130,7 +130,7 @@ def load_shown(found: Found, wanted: Wanted, n: int) -> LoadResult | None:
     return load if keeps_up(load, wanted.rate_per_s / found.copies) else None
 
 
-def verdict(found: Found, wanted: Wanted, load: LoadResult | None) -> str:
+def verdict(found: FoundReplica, wanted: Wanted, load: LoadResult | None) -> str:
     """Say in a word what a layout does with the load."""
     if found.copies == 0:
         return "no room"
@@ -145,7 +145,7 @@ def verdict(found: Found, wanted: Wanted, load: LoadResult | None) -> str:
     return "meets" if found.meets else f"misses {found.binding}"
 
 
-def power_of(found: Found, load: LoadResult, tdp_w: float) -> float:
+def power_of(found: FoundReplica, load: LoadResult, tdp_w: float) -> float:
     """Power of one GPU under a load; of pools that of a decode worker. [W]."""
     from gpuscale.io.serving import load_power
 
@@ -157,8 +157,8 @@ def power_of(found: Found, load: LoadResult, tdp_w: float) -> float:
 
 
 def row_of(
-    found: Found, wanted: Wanted, price: Price, tdp_w: float | None, n: int = REQUESTS
-) -> tuple[Row, LoadResult | None]:
+    found: FoundReplica, wanted: Wanted, price: Price, tdp_w: float | None, n: int = REQUESTS
+) -> tuple[ServeRow, LoadResult | None]:
     """One row, and the load behind it."""
     c, load = found.candidate, load_shown(found, wanted, n)
     gpus = max(1, found.n_gpus)
@@ -174,7 +174,7 @@ def row_of(
         if tdp_w is not None and out > 0.0:
             joule = energy_per_token_j(gpus, power_of(found, load, tdp_w), out)
     closed = wanted.concurrency is not None
-    row = Row(
+    row = ServeRow(
         engine=c.engine,
         weights=c.weights,
         layout=c.label,

@@ -15,7 +15,7 @@ from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.case import Case
+    from gpuscale.answers.serve.case import ServeCase
     from gpuscale.core.serving.choose import Candidate
 
 SMALLER = ("fp8", "int4-g128", "q4_k_m", "q3_k_m")
@@ -40,7 +40,7 @@ class NoRoom:
     tighter: str  # settings of the engine with which it fits; empty where none do
 
 
-def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Document:
+def no_room_document(asked: Serve, case: ServeCase, found: list[Candidate]) -> Document:
     """Say how many bytes are missing by part, the format and the GPUs that would do."""
     from gpuscale.answers.serve.measured import kv_tokens
 
@@ -90,7 +90,7 @@ def no_room_document(asked: Serve, case: Case, found: list[Candidate]) -> Docume
     )
 
 
-def _verdict(case: Case, r: NoRoom) -> str:
+def _verdict(case: ServeCase, r: NoRoom) -> str:
     why = "the cache that is left holds less than the longest context."
     if r.missing_bytes > 0:
         why = f"{gb(r.missing_bytes)} a GPU too much."
@@ -129,7 +129,7 @@ def _one_sequence_bytes(service: Service) -> float:
     return cache_bytes_per_sequence(service.model, service.replica, promised)
 
 
-def _smaller_format(case: Case, service: Service) -> str | None:
+def _smaller_format(case: ServeCase, service: Service) -> str | None:
     """Widest format that fits the same layout."""
     from dataclasses import replace
 
@@ -149,7 +149,7 @@ def _smaller_format(case: Case, service: Service) -> str | None:
     return None
 
 
-def _tighter(asked: Serve, case: Case, service: Service) -> str:
+def _tighter(asked: Serve, case: ServeCase, service: Service) -> str:
     """Name settings that leave more for the cache than the engine's own, if they are enough."""
     from gpuscale.answers.serve.case import TIGHT_FRAC, tightened
 
@@ -162,7 +162,7 @@ def _tighter(asked: Serve, case: Case, service: Service) -> str:
     return words if one.fits else ""
 
 
-def _fewest(case: Case, service: Service) -> int | None:
+def _fewest(case: ServeCase, service: Service) -> int | None:
     """Fewest GPUs that hold the same format."""
     domain = case.loaded.cluster.scaleup_domain_gpus
     for most in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096):

@@ -9,7 +9,7 @@ from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.blocks import figure, inputs_of, ms
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.matching import (
-    Point,
+    ServingPoint,
     aggregated_points,
     disaggregated_points,
     frontier,
@@ -29,8 +29,8 @@ INFINITE = float("inf")
 class ParetoAnswer:
     """Points that no other beats, fastest user first; and all points."""
 
-    frontier: tuple[Point, ...]
-    points: tuple[Point, ...]
+    frontier: tuple[ServingPoint, ...]
+    points: tuple[ServingPoint, ...]
 
 
 def pareto_document(asked: Serve) -> Document:
@@ -46,7 +46,7 @@ def pareto_document(asked: Serve) -> Document:
         from gpuscale.answers.serve.no_room import no_room_document
 
         return no_room_document(asked, case, cases.candidates(asked, case))
-    points: list[Point] = []
+    points: list[ServingPoint] = []
     for (engine, weights), replicas in services.items():
         for service in replicas:
             points += aggregated_points(service, engine, weights)
@@ -92,7 +92,7 @@ def _table(points: Any) -> Table:
     return Table.of(columns, points)
 
 
-def _chart(case: cases.Case, points: list[Point]) -> Any:
+def _chart(case: cases.ServeCase, points: list[ServingPoint]) -> Any:
     """Both kinds as lines of their own frontiers."""
     from gpuscale.render.pictures.chart import Axis, Lines, Series
 

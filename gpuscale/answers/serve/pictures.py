@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuscale.answers.serve.case import Case
-    from gpuscale.core.serving.choose import Found, Wanted
+    from gpuscale.answers.serve.case import ServeCase
+    from gpuscale.core.serving.choose import FoundReplica, Wanted
     from gpuscale.core.serving.percentiles import LoadResult
 
 SHARES = (0.05, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
@@ -15,7 +15,7 @@ SHARES = (0.05, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 REQUESTS = 1_500
 
 
-def load_charts(case: Case, found: Found, wanted: Wanted) -> list[Any]:
+def load_charts(case: ServeCase, found: FoundReplica, wanted: Wanted) -> list[Any]:
     """TTFT and TPOT of the best layout, p50 and p95, over its rate or over its users."""
     from gpuscale.core.serving.matching import loops
     from gpuscale.render.pictures.chart import Axis, Lines, Mark, Series

@@ -11,7 +11,7 @@ from gpuscale.errors import GpuscaleError, unknown_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuscale.core.serving.capacity import Limit
+    from gpuscale.core.serving.capacity import LatencyLimit
     from gpuscale.core.serving.extras import Adapters
     from gpuscale.core.serving.records import Drafts
     from gpuscale.core.serving.traffic import Lengths
@@ -87,17 +87,17 @@ def rate(value: Any, label: str) -> float:
     return quantity(number, "count", label, least=1e-9, most=MOST_RATE * PER[unit]) / PER[unit]
 
 
-def limit(value: Any, label: str) -> Limit:
+def limit(value: Any, label: str) -> LatencyLimit:
     """Read a limit of a latency: ``p95:500ms``, ``mean:30ms``; a bare time is of p95.
 
     >>> limit("p99:1s", "--ttft"), limit("30ms", "--tpot")
-    (Limit(statistic='p99', at_most_s=1.0), Limit(statistic='p95', at_most_s=0.03))
+    (LatencyLimit(statistic='p99', at_most_s=1.0), LatencyLimit(statistic='p95', at_most_s=0.03))
     """
     from gpuscale.answers.values import quantity
-    from gpuscale.core.serving.capacity import Limit
+    from gpuscale.core.serving.capacity import LatencyLimit
     from gpuscale.core.serving.percentiles import STATISTICS
 
-    if isinstance(value, Limit):
+    if isinstance(value, LatencyLimit):
         return value
     statistic, colon, time = str(value).partition(":")
     if not colon:
@@ -111,7 +111,7 @@ def limit(value: Any, label: str) -> Limit:
     if statistic.lower() not in STATISTICS:
         known = ", ".join(STATISTICS)
         raise unknown_name(f"statistic in {label}:", statistic, STATISTICS, f"known: {known}")
-    return Limit(statistic.lower(), quantity(time, "s", label, least=1e-6, most=1e6))
+    return LatencyLimit(statistic.lower(), quantity(time, "s", label, least=1e-6, most=1e6))
 
 
 LONGEST_BARE_S = 20.0

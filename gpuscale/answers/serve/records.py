@@ -30,7 +30,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Served):
+class ServeRow(Served):
     """One layout of the table."""
 
     ttft: Latency | None  # None where the queue would grow without end
@@ -94,7 +94,7 @@ class ServeAnswer(Served):
     n_preempted: int
     memory: CacheRoom
     pools: tuple[PoolLine, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ServeRow, ...]
     no_room: tuple[str, ...]
     launch: tuple[str, ...]
     benchmark: str

@@ -12,14 +12,14 @@ from gpuscale.render.document import Point
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.case import Case
+    from gpuscale.answers.serve.case import ServeCase
     from gpuscale.answers.serve.records import ServeAnswer
-    from gpuscale.core.serving.maturity import Maturity
+    from gpuscale.core.serving.maturity import EngineMaturity
 
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "llamacpp": "llama.cpp"}
 
 
-def engine_text(case: Case, engine: str) -> str:
+def engine_text(case: ServeCase, engine: str) -> str:
     """``vLLM 0.12 (2025-12-03)``; without a version as of the newest release that is known."""
     from gpuscale.io.serving import engine_day
 
@@ -31,7 +31,7 @@ def engine_text(case: Case, engine: str) -> str:
     return f"{title} {version}" + (f" ({day})" if day and day != version else "")
 
 
-def habits_line(case: Case, engine: str) -> str:
+def habits_line(case: ServeCase, engine: str) -> str:
     """Say which settings a version brings, and what of them costs time."""
     site = case.sites[engine]
     soft, memory = site.software, site.software.memory
@@ -54,7 +54,7 @@ NAMED = {
 """Habits that are told without a number of their own -> what they are of."""
 
 
-def kernels_named(case: Case, engine: str) -> list[tuple[str, object]]:
+def kernels_named(case: ServeCase, engine: str) -> list[tuple[str, object]]:
     """Kernels that a version takes on the GPU, as (of what, name)."""
     from gpuscale.core.serving.layouts import n_experts
     from gpuscale.io.serving import engine_habits
@@ -69,9 +69,9 @@ def kernels_named(case: Case, engine: str) -> list[tuple[str, object]]:
     return [(NAMED[name], found[name].value) for name in told]
 
 
-def age_text(case: Case, engine: str) -> str:
+def age_text(case: ServeCase, engine: str) -> str:
     """Say how new the architecture is to the engine; nothing where it is settled."""
-    age: Maturity | None = case.ages.get(engine)
+    age: EngineMaturity | None = case.ages.get(engine)
     if age is None or not age.new:
         return ""
     named = engine_text(case, engine)

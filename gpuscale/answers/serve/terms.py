@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.run_terms import Held, bill_terms
+from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.run.time import SECONDS_PER_HOUR
 from gpuscale.core.serving.disaggregated import PooledService
@@ -12,9 +12,9 @@ from gpuscale.core.serving.forward import decode_step, pass_time
 from gpuscale.core.serving.records import Batch
 
 if TYPE_CHECKING:
-    from gpuscale.answers.serve.case import Case
+    from gpuscale.answers.serve.case import ServeCase
     from gpuscale.answers.serve.records import ServeAnswer
-    from gpuscale.core.serving.choose import Found
+    from gpuscale.core.serving.choose import FoundReplica
     from gpuscale.core.serving.percentiles import LoadResult
     from gpuscale.core.serving.records import PassTime
     from gpuscale.core.serving.service import Service
@@ -30,7 +30,9 @@ PARTS = {
 }
 
 
-def terms_of(case: Case, best: Found, r: ServeAnswer, load: LoadResult | None) -> tuple[Term, ...]:
+def terms_of(
+    case: ServeCase, best: FoundReplica, r: ServeAnswer, load: LoadResult | None
+) -> tuple[Term, ...]:
     """Terms of the best layout."""
     what = best.candidate.what
     reads, decodes = (
@@ -50,7 +52,7 @@ def terms_of(case: Case, best: Found, r: ServeAnswer, load: LoadResult | None) -
         source = "rented GPUs, all of them"
         terms.append(term_of("usd_per_million_output_tokens", "usd", formula, source, r))
     if r.bill is not None:
-        terms += bill_terms(r.bill, Held(SECONDS_PER_HOUR, float(r.n_gpus)))
+        terms += bill_terms(r.bill, BilledTime(SECONDS_PER_HOUR, float(r.n_gpus)))
     return tuple(terms)
 
 

@@ -12,7 +12,7 @@ from gpuscale.answers.serve.launch import launch_lines
 from gpuscale.answers.serve.measured import price_of
 from gpuscale.answers.serve.replay import timed_by, whole_trace, width_of
 from gpuscale.core.serving.capacity import REQUESTS
-from gpuscale.core.serving.choose import Found, Wanted, choose
+from gpuscale.core.serving.choose import FoundReplica, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.percentiles import Latency, LoadResult
 from gpuscale.core.serving.scaling import Scaled, scaled_of, windows_of
@@ -140,7 +140,7 @@ class Played:
     hit_frac: float
 
 
-def _best(asked: Serve, case: cases.Case, peak_per_s: float) -> Found | Document:
+def _best(asked: Serve, case: cases.ServeCase, peak_per_s: float) -> FoundReplica | Document:
     """Layout for the busiest part of a traffic, or the answer that none has room."""
     found = cases.candidates(asked, case)
     if asked.trace and any(isinstance(c.what, PooledService) for c in found):
@@ -159,7 +159,7 @@ def _best(asked: Serve, case: cases.Case, peak_per_s: float) -> Found | Document
 
 
 def _document(
-    asked: Serve, case: cases.Case, best: Found, scaled: Scaled, played: Played
+    asked: Serve, case: cases.ServeCase, best: FoundReplica, scaled: Scaled, played: Played
 ) -> Document:
     result = _answer(asked, case, best, scaled, played)
     return Document(
@@ -174,7 +174,7 @@ def _document(
     )
 
 
-def _chart(case: cases.Case, r: TraceAnswer) -> Any:
+def _chart(case: cases.ServeCase, r: TraceAnswer) -> Any:
     """Rate of the traffic beside what the replicas take, window by window."""
     from gpuscale.render.pictures.chart import Axis, Lines, Series
 
@@ -197,7 +197,7 @@ def _chart(case: cases.Case, r: TraceAnswer) -> Any:
 
 
 def _answer(
-    asked: Serve, case: cases.Case, best: Found, scaled: Scaled, played: Played
+    asked: Serve, case: cases.ServeCase, best: FoundReplica, scaled: Scaled, played: Played
 ) -> TraceAnswer:
     load, copies = played.load, played.copies
     gpus = best.candidate.what.n_gpus
@@ -253,7 +253,7 @@ def _cached(hit_frac: float) -> list[tuple[str, str, str]]:
     return [("prefix cache", f"{100 * hit_frac:.0f} % of the prompt tokens", "found in it")]
 
 
-def _blocks(case: cases.Case, r: TraceAnswer, missed: tuple[str, ...]) -> list[Any]:
+def _blocks(case: cases.ServeCase, r: TraceAnswer, missed: tuple[str, ...]) -> list[Any]:
     """Sentence, facts, and windows as a table (CSV has all of them)."""
     limits = limits_text(Wanted(case.limits))
     kept = f", within {limits}" if limits else ""

@@ -17,7 +17,7 @@ MOST_JOBS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class StudyJob:
     """One question of a study."""
 
     key: str  # of what is asked, whatever the order in the file
@@ -32,7 +32,7 @@ class StudyFile:
     show: tuple[str, ...]  # empty: the question's headlines
     rank: str
     varied: tuple[str, ...]  # fields that differ between jobs
-    jobs: tuple[Job, ...]
+    jobs: tuple[StudyJob, ...]
 
 
 def read_study(path: str) -> StudyFile:
@@ -108,9 +108,9 @@ def _points(grid: Mapping[str, Any], path: str) -> Sequence[dict[str, Any]]:
     return [dict(zip(grid, point, strict=True)) for point in itertools.product(*grid.values())]
 
 
-def _job(question: str, fields: Mapping[str, Any]) -> Job:
+def _job(question: str, fields: Mapping[str, Any]) -> StudyJob:
     text = json.dumps([question, sorted(fields.items())], default=str)
-    return Job(hashlib.sha256(text.encode()).hexdigest()[:16], fields)
+    return StudyJob(hashlib.sha256(text.encode()).hexdigest()[:16], fields)
 
 
 def answer_job(question: str, fields: Mapping[str, Any], show: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.progress import JobsProgress
-from gpuscale.answers.study.jobs import Job, StudyFile, answer_job, read_study
+from gpuscale.answers.study.jobs import StudyFile, StudyJob, answer_job, read_study
 from gpuscale.answers.study.table import Rows
 from gpuscale.answers.sweep_table import amount
 from gpuscale.answers.table import question_of
@@ -90,7 +90,7 @@ def _headlines(question: str) -> tuple[str, ...]:
     return found
 
 
-def _run(asked: Study, study: StudyFile, left: list[Job], rows: Rows) -> None:
+def _run(asked: Study, study: StudyFile, left: list[StudyJob], rows: Rows) -> None:
     """Answer what is left; every answer is in the file before the next is waited for."""
     progress = JobsProgress(len(left))
     show = tuple(c for c in rows.columns if c not in ("key", "answer", "note", *study.varied))
@@ -117,12 +117,12 @@ def _on_pool(
     pool: Executor,
     most: int,
     question: str,
-    left: list[Job],
+    left: list[StudyJob],
     show: tuple[str, ...],
     rows: Rows,
     progress: JobsProgress,
 ) -> None:
-    waiting: dict[Future[dict[str, Any]], Job] = {}
+    waiting: dict[Future[dict[str, Any]], StudyJob] = {}
     jobs = iter(left)
     try:
         while True:
@@ -141,7 +141,7 @@ def _on_pool(
         raise
 
 
-def _keep(rows: Rows, job: Job, found: Mapping[str, Any]) -> None:
+def _keep(rows: Rows, job: StudyJob, found: Mapping[str, Any]) -> None:
     rows.add({**job.fields, "key": job.key, **found})
 
 

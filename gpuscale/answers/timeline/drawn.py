@@ -19,7 +19,7 @@ from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import job_problem
-from gpuscale.io.maturity import Degrees
+from gpuscale.io.maturity import LeastDegrees
 from gpuscale.io.software import load_software, usual_software
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.timeline import Timeline as Asked
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
-    from gpuscale.core.timeline.records import Timeline
+    from gpuscale.core.timeline.records import StepTimeline
     from gpuscale.io.inputs import Loaded
 
 
@@ -63,7 +63,7 @@ def timeline_document(asked: Asked) -> Document:
     tokens = usual_seq_len(asked.seq_len, loaded.model)
     layout = layout_of(asked, tokens, loaded.model, loaded.specs["software"], 2)
     facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
-    degrees = Degrees.of(layout)
+    degrees = LeastDegrees.of(layout)
     problem = job_problem(loaded, facts, asked.job_settings, layout.precision, degrees)
     try:
         line = timeline(
@@ -87,7 +87,7 @@ def timeline_document(asked: Asked) -> Document:
 
 
 def _document(
-    asked: Asked, loaded: Loaded, problem: Problem, layout: Layout, line: Timeline, head: str
+    asked: Asked, loaded: Loaded, problem: Problem, layout: Layout, line: StepTimeline, head: str
 ) -> Document:
     import shutil
 
@@ -159,7 +159,7 @@ def _summary(
     ]
 
 
-def _warnings(line: Timeline) -> tuple[str, ...]:
+def _warnings(line: StepTimeline) -> tuple[str, ...]:
     """Say where the drawing differs from a plain replay."""
     found = []
     if line.scale < 0.999:
@@ -175,7 +175,7 @@ def _warnings(line: Timeline) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _table(line: Timeline) -> Table:
+def _table(line: StepTimeline) -> Table:
     def show(value: float) -> str:
         return format_si(value, "s") if value else "0"
 
@@ -196,7 +196,7 @@ def _table(line: Timeline) -> Table:
     return Table.of({**columns, "peak_bytes": memory}, rows, "Time and memory of each stage")
 
 
-def _terms(line: Timeline, least: DeviceTime) -> tuple[Term, ...]:
+def _terms(line: StepTimeline, least: DeviceTime) -> tuple[Term, ...]:
     parts = {k: v for k, v in asdict(least).items() if k.endswith("_s") and v}
     fills = (
         f"stage {least.device + 1}, the busiest: its events fill the step; each from the step "

@@ -12,11 +12,11 @@ from gpuscale.answers.validate.tuned import predict_finetune_rows, scored_quanti
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.score.collectives import predict_collective_rows
 from gpuscale.evidence.score.gemm import predict_gemm_rows
-from gpuscale.evidence.score.layouts import Choice, layout_choices, predict_layout_rows
+from gpuscale.evidence.score.layouts import RankingScore, layout_choices, predict_layout_rows
 from gpuscale.evidence.score.records import (
     ROW_COLUMNS,
+    ErrorSummary,
     ScoredRow,
-    Summary,
     row_cells,
     summarise,
     summarise_by,
@@ -39,15 +39,15 @@ FILES = ("runs", "layouts", "gemm", "collectives", "inference", "finetune")
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ScoreSection:
     """Scores of one kind of measurement."""
 
     name: str
-    total: Summary
-    by_class: dict[str, list[Summary]]
-    memory: Summary | None = None
-    choices: list[Choice] = field(default_factory=list)  # layouts: clean groups, "all" last
-    choices_all_rows: list[Choice] = field(default_factory=list)
+    total: ErrorSummary
+    by_class: dict[str, list[ErrorSummary]]
+    memory: ErrorSummary | None = None
+    choices: list[RankingScore] = field(default_factory=list)  # layouts: clean groups, "all" last
+    choices_all_rows: list[RankingScore] = field(default_factory=list)
     unpredicted: dict[str, list[str]] = field(default_factory=dict)
     worst: list[dict[str, Any]] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class Section:
 class Scores:
     """All sections of one page."""
 
-    sections: list[Section]
+    sections: list[ScoreSection]
 
 
 def scores_document(asked: Validate) -> Document:
@@ -134,7 +134,7 @@ CLASSES = {
 COUNTED = "good, fully specified, newest"
 
 
-def _section(name: str, found: list[ScoredRow], own_file: bool) -> Section:
+def _section(name: str, found: list[ScoredRow], own_file: bool) -> ScoreSection:
     counted = [row for row in found if _counts(row)] if name == "runs" else found
     if name == "finetune":
         counted = _good(found)
@@ -157,7 +157,7 @@ def _section(name: str, found: list[ScoredRow], own_file: bool) -> Section:
         for row in worst(counted, 6)
     ]
     layouts = name == "layouts"
-    return Section(
+    return ScoreSection(
         name=name,
         total=summarise(counted, "all"),
         by_class=by,
@@ -181,13 +181,13 @@ def _good(found: list[ScoredRow]) -> list[ScoredRow]:
     return [r for r in timed if r.classes.get("quality") == "good"] or timed
 
 
-def _finetune_selections(found: list[ScoredRow]) -> list[Summary]:
+def _finetune_selections(found: list[ScoredRow]) -> list[ErrorSummary]:
     qualities = dict.fromkeys(r.classes.get("quality", "") for r in found)
     by = [s for q in qualities for s in scored_quantities(found, q).values()]
     return [*by, verdicts(found)]
 
 
-def _selections(found: list[ScoredRow]) -> list[Summary]:
+def _selections(found: list[ScoredRow]) -> list[ErrorSummary]:
     good = [row for row in found if _counts(row)]
     grid = [row for row in good if row.classes.get("family") == "nanotron"]
     rest = [row for row in good if row.classes.get("family") != "nanotron"]
@@ -211,7 +211,7 @@ def _selections(found: list[ScoredRow]) -> list[Summary]:
     ]
 
 
-def _memory(found: list[ScoredRow]) -> Summary | None:
+def _memory(found: list[ScoredRow]) -> ErrorSummary | None:
     rows = [
         ScoredRow(
             id=r.id,
@@ -240,7 +240,7 @@ ERRORS = {
 """Field of a summary -> its heading."""
 
 
-def _summary_table(sections: list[Section]) -> Table:
+def _summary_table(sections: list[ScoreSection]) -> Table:
     names = ("name", "n_scored", "n_rows", *ERRORS)
     lines = []
     for section in sections:
@@ -256,7 +256,7 @@ def _summary_table(sections: list[Section]) -> Table:
     return Table(columns, lines)
 
 
-def _headline(sections: list[Section]) -> str:
+def _headline(sections: list[ScoreSection]) -> str:
     """Say in a sentence how far off the predictions are."""
     rows = sum(s.total.n_rows for s in sections)
     scored = sum(s.total.n_scored for s in sections)
@@ -269,7 +269,7 @@ def _headline(sections: list[Section]) -> str:
     return f"{told}, half of them within {typical}." if typical else f"{told}."
 
 
-def _summary(sections: list[Section]) -> list[Point]:
+def _summary(sections: list[ScoreSection]) -> list[Point]:
     """Sum up each section: its typical and its large errors, what its interval is worth."""
     found = [Point("verdict", _headline(sections))]
     for section in sections:
@@ -282,7 +282,7 @@ def _summary(sections: list[Section]) -> list[Point]:
     return found
 
 
-def _details(sections: list[Section]) -> dict[str, list[Block]]:
+def _details(sections: list[ScoreSection]) -> dict[str, list[Block]]:
     """Errors by class, choices of layouts, what is not scored and why, the worst rows."""
     table = _summary_table(sections)
     keep = [row for row in table.rows if row[3] or row[1] == "total"]
@@ -306,7 +306,7 @@ def _details(sections: list[Section]) -> dict[str, list[Block]]:
     }
 
 
-def _choice_table(section: Section) -> Table:
+def _choice_table(section: ScoreSection) -> Table:
     kinds = (("clean", section.choices), ("all rows", section.choices_all_rows[-1:]))
     shares = {
         "first_pick_frac": "first / best",

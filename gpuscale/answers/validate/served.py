@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import Serve
-from gpuscale.answers.serve.case import Case
+from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.document import settled
 from gpuscale.answers.serve.measured import power_of, widths
 from gpuscale.answers.validate.served_rows import kind_of, serve_asked
-from gpuscale.core.serving.choose import Found, choose
+from gpuscale.core.serving.choose import FoundReplica, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import Rows, number, rows_of
@@ -34,7 +34,7 @@ STATISTICS = {"mean": "mean", "median": "p50", **{p: p for p in ("p50", "p90", "
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedAnswer:
     """What `gpuscale serve` answers to a row."""
 
     values: Mapping[str, float]  # by quantity, in the units of the columns
@@ -56,11 +56,11 @@ def asked_of(row: Row, calibration: str | None = None) -> tuple[Serve, tuple[str
     return Serve(**options, calibration=calibration), tuple(assumed)
 
 
-Answered = tuple[Case, Found, Mapping[str, float]]
+Answered = tuple[ServeCase, FoundReplica, Mapping[str, float]]
 """Case, best layout, and half widths of ln(value) of the stated interval by quantity."""
 
 
-def served(row: Row, calibration: str | None, known: dict[str, Answered]) -> Served:
+def served(row: Row, calibration: str | None, known: dict[str, Answered]) -> ServedAnswer:
     """Ask `gpuscale serve` what a row states, or take what it answered to the same question.
 
     Raises GpuscaleError for what the command refuses or calls impossible.
@@ -69,7 +69,9 @@ def served(row: Row, calibration: str | None, known: dict[str, Answered]) -> Ser
     if (key := repr(asked)) not in known:
         known[key] = answered(asked)
     case, best, width = known[key]
-    return Served(values_of(row, case, best), width, classes_of(row, case, best, assumed), assumed)
+    return ServedAnswer(
+        values_of(row, case, best), width, classes_of(row, case, best, assumed), assumed
+    )
 
 
 def answered(asked: Serve) -> Answered:
@@ -82,7 +84,7 @@ def answered(asked: Serve) -> Answered:
     return case, best, {"ttft_ms": ttft, "tpot_ms": tpot}
 
 
-def values_of(row: Row, case: Case, best: Found) -> dict[str, float]:
+def values_of(row: Row, case: ServeCase, best: FoundReplica) -> dict[str, float]:
     """Quantities in the row's own statistic and by its own definition of the throughput."""
     load = best.load
     assert load is not None
@@ -110,7 +112,9 @@ def values_of(row: Row, case: Case, best: Found) -> dict[str, float]:
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def classes_of(row: Row, case: Case, best: Found, assumed: tuple[str, ...]) -> dict[str, str]:
+def classes_of(
+    row: Row, case: ServeCase, best: FoundReplica, assumed: tuple[str, ...]
+) -> dict[str, str]:
     """Say what a row belongs to."""
     moe = any(f.kind == "moe" for f in case.model.ffns.values())
     weak = "weak" in row.get("note", "").lower() or "weak" in row.get("quality", "").lower()
@@ -150,13 +154,13 @@ def predict_inference_rows(rows: Rows, calibration: str | None = None) -> list[S
         try:
             found, reason = served(row, calibration, known), ""
         except (GpuscaleError, ValueError, ArithmeticError) as error:
-            found = Served({}, {}, {"model": row.get("model", "")})
+            found = ServedAnswer({}, {}, {"model": row.get("model", "")})
             reason = str(error).splitlines()[0][:100] or "cannot be computed"
         scored += _lines(row, index, found, reason or "; ".join(found.assumed))
     return scored
 
 
-def _lines(row: Row, index: int, found: Served, reason: str) -> list[ScoredRow]:
+def _lines(row: Row, index: int, found: ServedAnswer, reason: str) -> list[ScoredRow]:
     """Lines of one row: every quantity that it prints, the throughput if it prints none."""
     printed = [q for q in (*QUANTITIES, *FURTHER) if number(row.get(q)) is not None]
     lines = []

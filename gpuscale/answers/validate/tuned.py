@@ -11,7 +11,7 @@ from gpuscale.answers.validate.tuned_rows import rl_asked, tuned_row
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import gpu_preset
 from gpuscale.evidence.rows.words import number, rows_of
-from gpuscale.evidence.score.records import ScoredRow, Summary, summarise
+from gpuscale.evidence.score.records import ErrorSummary, ScoredRow, summarise
 
 if TYPE_CHECKING:
     from gpuscale.evidence.rows.words import Rows
@@ -112,7 +112,7 @@ def _lines(printed: Mapping[str, str], base: dict[str, Any]) -> list[ScoredRow]:
     return lines
 
 
-def verdicts(rows: list[ScoredRow]) -> Summary:
+def verdicts(rows: list[ScoredRow]) -> ErrorSummary:
     """Share of right verdicts outside +-10 % of the card's memory, as a summary's `mape_frac`.
 
     The error of a row is 0 or 1; `mape_frac` is the share of wrong verdicts.
@@ -120,10 +120,10 @@ def verdicts(rows: list[ScoredRow]) -> Summary:
     clear = [r for r in rows if r.quantity == "fits" and not r.reason and r.predicted is not None]
     wrong = [r for r in clear if r.predicted != r.measured]
     frac = len(wrong) / len(clear) if clear else None
-    return Summary("fits: share of wrong verdicts", len(clear), len(clear), mape_frac=frac)
+    return ErrorSummary("fits: share of wrong verdicts", len(clear), len(clear), mape_frac=frac)
 
 
-def scored_quantities(rows: list[ScoredRow], quality: str = "good") -> dict[str, Summary]:
+def scored_quantities(rows: list[ScoredRow], quality: str = "good") -> dict[str, ErrorSummary]:
     """Summaries of memory and time over the rows of one quality."""
     return {
         quantity: summarise(

@@ -16,7 +16,7 @@ from gpuscale.evidence.rows.hardware import asked_gpu
 from gpuscale.evidence.rows.words import meaning, number, whole
 
 if TYPE_CHECKING:
-    from gpuscale.answers.finetune.case import Case
+    from gpuscale.answers.finetune.case import FinetuneCase
 
 Row = Mapping[str, str]
 
@@ -33,7 +33,7 @@ MANY = 16
 class TunedRow:
     """One fine-tuning run as `gpuscale memory --method` takes it, and what was measured."""
 
-    case: Case
+    case: FinetuneCase
     gpu_known: bool
     timed: bool  # whether the row tells the lengths that it computes
     memory_bytes: float | None
@@ -164,7 +164,7 @@ def targets_of(text: str) -> tuple[tuple[str, ...], bool]:
     return known, embeddings
 
 
-def _memory_of(row: Row, case: Case) -> tuple[float | None, str, bool]:
+def _memory_of(row: Row, case: FinetuneCase) -> tuple[float | None, str, bool]:
     """(bytes, way of counting, out of memory) of a row's peak."""
     text = row.get("memory_kind", "")
     if "capacity" in text.lower():

@@ -13,7 +13,7 @@ def begin(task: str, given: Mapping[str, str]) -> None:
 
     Raises GpuscaleError without the extra, without a terminal, and for an unknown task.
     """
-    from gpuscale.cli.explore.job import TASKS, Job
+    from gpuscale.cli.explore.job import TASKS, ExploredJob
 
     if task not in TASKS:
         raise unknown_name("task", task, TASKS, f"one of {', '.join(TASKS)}")
@@ -25,4 +25,4 @@ def begin(task: str, given: Mapping[str, str]) -> None:
         ) from None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise GpuscaleError("`gpuscale explore` needs a terminal", "a pipe takes `gpuscale plan`")
-    Explorer(Job(task, {**given, **TASKS[task][2]})).run()
+    Explorer(ExploredJob(task, {**given, **TASKS[task][2]})).run()

@@ -66,7 +66,7 @@ TASKS: Mapping[str, tuple[str, Sequence[str], Mapping[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ExploredJob:
     """What is asked: a task and the texts of its options."""
 
     task: str
@@ -86,25 +86,25 @@ class Job:
         """Say what a dimension means, in the words of its option."""
         return fields_of(question_of(TASKS[self.task][0]))[name][0].help
 
-    def with_(self, **changed: str) -> Job:
+    def with_(self, **changed: str) -> ExploredJob:
         """Return the job with other options; an empty one is left to the planner."""
         return replace(self, given={**self.given, **changed})
 
-    def released(self) -> Job:
+    def released(self) -> ExploredJob:
         """Return the job with no layout pinned."""
         return self.with_(**dict.fromkeys(LAYOUT, ""))
 
-    def stepped(self, name: str, by: int) -> Job:
+    def stepped(self, name: str, by: int) -> ExploredJob:
         """Take the next value of a dimension, or the one before."""
         known = preset_names(name) if name in ("model", "gpu") else VALUES[name]
         now = self.given.get(name, "")
         at = known.index(now) if now in known else _place(now, known)
         return self.with_(**{name: known[min(max(at + by, 0), len(known) - 1)]})
 
-    def as_task(self, task: str) -> Job:
+    def as_task(self, task: str) -> ExploredJob:
         """Ask another task of the same model and machine."""
         stays = {name: self.given[name] for name in MACHINE}
-        return Job(task, {**stays, **TASKS[task][2]})
+        return ExploredJob(task, {**stays, **TASKS[task][2]})
 
     def answer(self) -> Document:
         """Answer it; the last answers are kept."""
@@ -129,7 +129,7 @@ def _answered(command: str, given: tuple[tuple[str, str], ...]) -> Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PinnableRow:
     """One layout that can be pinned."""
 
     cells: tuple[str, ...]
@@ -143,7 +143,7 @@ HEADERS = {
 }
 
 
-def rows(job: Job, document: Document) -> list[Row]:
+def rows(job: ExploredJob, document: Document) -> list[PinnableRow]:
     """Layouts of an answer: the chosen one, then the others."""
     result = plain(document.result)
     if job.task == "serve":
@@ -155,7 +155,7 @@ def rows(job: Job, document: Document) -> list[Row]:
     return [_trained(r) for r in found if r.get("layout")]
 
 
-def _trained(r: Mapping[str, Any]) -> Row:
+def _trained(r: Mapping[str, Any]) -> PinnableRow:
     lay = r["layout"]
     degrees = [f"{k.upper()} {lay[k]}" for k in ("tp", "cp", "ep", "pp", "dp") if lay[k] > 1]
     chunks = f" x{lay['vpp']}" if lay["vpp"] > 1 else ""
@@ -163,17 +163,17 @@ def _trained(r: Mapping[str, Any]) -> Row:
     name += f", mb {lay['micro_batch_size']}, recompute {lay['recompute']}"
     memory = MEMORY.text(r["peak_bytes"], 3)
     cells = (name, TIME.text(r["step_s"], 3), memory, f"{100 * r['mfu']:.1f} %", r["why"])
-    return Row(cells, {pin: str(lay[key]) for pin, key in LAYOUT.items()})
+    return PinnableRow(cells, {pin: str(lay[key]) for pin, key in LAYOUT.items()})
 
 
-def _tuned(r: Mapping[str, Any]) -> Row:
+def _tuned(r: Mapping[str, Any]) -> PinnableRow:
     layout = f"{r['n_gpus']} GPUs, ZeRO {r['zero_stage']}, mb {r['micro_batch_size']}"
     cells = (r["software"], layout, TIME.text(r["step_s"], 3), MEMORY.text(r["peak_bytes"], 3))
     pins = {"micro_batch": str(r["micro_batch_size"]), "zero": str(r["zero_stage"])}
-    return Row(cells, pins | {"recompute": r["recompute"]})
+    return PinnableRow(cells, pins | {"recompute": r["recompute"]})
 
 
-def _served(r: Mapping[str, Any]) -> Row:
+def _served(r: Mapping[str, Any]) -> PinnableRow:
     numbers = (f"{r[k]:,.3g}" for k in ("tokens_per_s_per_user", "tokens_per_s_per_gpu"))
     usd = r["usd_per_million_output_tokens"]
     cells = (
@@ -184,4 +184,4 @@ def _served(r: Mapping[str, Any]) -> Row:
     )
     at = r["layout"].split()
     pins = {"tp": at[at.index("TP") + 1]} if "TP" in at[:-1] else {}
-    return Row(cells, pins)
+    return PinnableRow(cells, pins)

@@ -12,7 +12,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import DataTable, Footer, Input, OptionList, Static
 
-from gpuscale.cli.explore.job import HEADERS, TASKS, Job, rows
+from gpuscale.cli.explore.job import HEADERS, TASKS, ExploredJob, rows
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.layers import LABEL_WIDTH, lines_of, summary_of
 from gpuscale.render.palette import in_terminal, meaning
@@ -21,7 +21,7 @@ from gpuscale.render.strip import strips_of
 from gpuscale.render.text import TONES
 
 if TYPE_CHECKING:
-    from gpuscale.cli.explore.job import Row
+    from gpuscale.cli.explore.job import PinnableRow
     from gpuscale.render.document import Document
     from gpuscale.render.strip import Strip
 
@@ -56,13 +56,13 @@ class Explorer(App[None]):  # type: ignore[misc]
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: ExploredJob) -> None:
         """Begin with a job."""
         super().__init__()
         self.job = job
-        self.found: list[Row] = []
+        self.found: list[PinnableRow] = []
         self.document: Document | None = None
-        self.kept: tuple[Job, Document] | None = None
+        self.kept: tuple[ExploredJob, Document] | None = None
         self.editing = ""
 
     def compose(self) -> Iterator[Any]:
@@ -85,7 +85,7 @@ class Explorer(App[None]):  # type: ignore[misc]
         self.query_one("#dimensions").focus()
         self.change(self.job)
 
-    def change(self, job: Job) -> None:
+    def change(self, job: ExploredJob) -> None:
         """Take another job: its dimensions at once, its answer as soon as it is there."""
         self.job = job
         listed = self.query_one("#dimensions", OptionList)
@@ -102,7 +102,7 @@ class Explorer(App[None]):  # type: ignore[misc]
         label = Text(f"{name.replace('_', ' '):<13}")
         return label.append(value or "auto", "bold" if value else "dim")
 
-    def answer(self, job: Job) -> None:
+    def answer(self, job: ExploredJob) -> None:
         """Answer in a thread, so that the keys stay quick; what was overtaken is dropped."""
         try:
             document: Document | GpuscaleError = job.answer()
@@ -110,7 +110,7 @@ class Explorer(App[None]):  # type: ignore[misc]
             document = error
         self.call_from_thread(self.show, job, document)
 
-    def show(self, job: Job, document: Document | GpuscaleError) -> None:
+    def show(self, job: ExploredJob, document: Document | GpuscaleError) -> None:
         """Draw an answer, or say what is wrong with the question."""
         if job is not self.job:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpuscale.core.diagnosis.series import Series
+from gpuscale.core.diagnosis.series import StepSeries
 
 _SIZES = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SIZES |= {f"{p}i": 2.0 ** (10 * k) for k, p in enumerate("KMGT", 1)}
@@ -54,7 +54,7 @@ class Fact:
 class Track:
     """Values of one name of one rank in one run, in constant memory."""
 
-    series: Series
+    series: StepSeries
     unit: str
     printed_unit: str
     program: str

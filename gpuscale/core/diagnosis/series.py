@@ -48,7 +48,7 @@ class Steady:
 
 
 @dataclass(slots=True)
-class Series:
+class StepSeries:
     """Values by step; of a long series every 2nd, 4th, ... value is kept."""
 
     skip: int = 0  # leading values that a program's own rule calls warm-up

@@ -23,7 +23,7 @@ class Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class PartTotals:
     """What the parts of a network draw and cost; None where nothing is known."""
 
     switch: str = "switch"
@@ -48,7 +48,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class NetworkBill:
     """Bill of materials of a network."""
 
     items: tuple[Item, ...]
@@ -82,7 +82,7 @@ def modules(made: Design, switch_links: int = 2, host_links: int = 1) -> tuple[i
     return math.ceil(ends / switch_links), at_hosts
 
 
-def bill(made: Design, parts: Parts) -> Bill:
+def bill(made: Design, parts: PartTotals) -> NetworkBill:
     """Bill of materials.
 
     `made`: the network. `parts`: prices and powers.
@@ -90,7 +90,7 @@ def bill(made: Design, parts: Parts) -> Bill:
     >>> from gpuscale.core.fabric.clos import design
     >>> from gpuscale.core.fabric.records import Hosts, Wish, equal_ports
     >>> made = design(Hosts(65536, 1, 1), equal_ports(64), Wish("fat-tree"))
-    >>> priced = Parts(switch_usd=83.0e3, link_usd=504.0)
+    >>> priced = PartTotals(switch_usd=83.0e3, link_usd=504.0)
     >>> hosts = sum(g.n_links for g in made.links if g.lower == "host")
     >>> round((bill(made, priced).usd - hosts * 504.0) / 1e6)  # switch links alone: DeepSeek 491
     491
@@ -115,7 +115,7 @@ def bill(made: Design, parts: Parts) -> Bill:
     )
     spread = made.n_switches * (chassis[1] - chassis[0]) / 2 if chassis else 0.0
     total = _sum([i.power_w for i in items])
-    return Bill(
+    return NetworkBill(
         items,
         None if total is None else total - spread,
         None if total is None else total + spread,

@@ -25,7 +25,7 @@ MOST_TIERS = len(NAMES)
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class PortSplit:
     """How the ports of a switch are divided."""
 
     down: int
@@ -37,13 +37,13 @@ class Tree:
     """One fat tree: switches per tier, links out of each tier, and the most links it joins."""
 
     switches: tuple[int, ...]
-    splits: tuple[Split, ...]  # of every tier but the top, as planned
+    splits: tuple[PortSplit, ...]  # of every tier but the top, as planned
     links_up: tuple[int, ...]  # of every tier but the top
     reach: int
     even: bool
 
 
-def leaf_split(ports: Ports, oversubscription: float = 1.0) -> Split:
+def leaf_split(ports: Ports, oversubscription: float = 1.0) -> PortSplit:
     """Divide the ports of a switch: most host links with enough uplinks.
 
     The largest `down` with ``down/k_down + up/k_up <= 1`` and
@@ -54,11 +54,11 @@ def leaf_split(ports: Ports, oversubscription: float = 1.0) -> Split:
     hosts.
 
     >>> leaf_split(Ports(64, 64, 50e9, 50e9)), leaf_split(Ports(64, 64, 50e9, 50e9), 7)
-    (Split(down=32, up=32), Split(down=56, up=8))
+    (PortSplit(down=32, up=32), PortSplit(down=56, up=8))
     >>> leaf_split(Ports(128, 64, 25e9, 50e9))  # 64 x 400G, hosts at 200G: MegaScale
-    Split(down=64, up=32)
+    PortSplit(down=64, up=32)
     >>> leaf_split(Ports(256, 128, 25e9, 50e9), 17 / 15)  # 51.2T: Alibaba HPN
-    Split(down=136, up=60)
+    PortSplit(down=136, up=60)
     """
     if not oversubscription >= 1.0:
         raise ValueError(f"oversubscription must be at least 1, got {oversubscription:g}")
@@ -66,7 +66,7 @@ def leaf_split(ports: Ports, oversubscription: float = 1.0) -> Split:
     for down in range(ports.down, 0, -1):
         up = math.ceil(down * ratio - 1e-9)
         if down * ports.up + up * ports.down <= ports.down * ports.up:
-            return Split(down, up)
+            return PortSplit(down, up)
     raise ValueError(f"a switch of {ports.down} ports has none left for hosts")
 
 
@@ -81,7 +81,7 @@ def spread(least: int, n_uplinks: int) -> int | None:
     return next((n for n in range(least, n_uplinks + 1) if n_uplinks % n == 0), None)
 
 
-def tree_reach(splits: Sequence[Split], top_ports: int) -> int:
+def tree_reach(splits: Sequence[PortSplit], top_ports: int) -> int:
     """Host links that a tree of these splits under switches of `top_ports` can join. [1]."""
     return math.prod(s.down for s in splits) * top_ports
 
@@ -137,7 +137,7 @@ def _tree_of(
     leaf = leaf_split(ports, over[0])
     if rack_links is not None and rack_links < leaf.down:
         ratio = ports.down_bytes_per_s / (over[0] * ports.up_bytes_per_s)
-        leaf = Split(rack_links, math.ceil(rack_links * ratio - 1e-9))
+        leaf = PortSplit(rack_links, math.ceil(rack_links * ratio - 1e-9))
     middle = Ports(ports.up, ports.up, ports.up_bytes_per_s, ports.up_bytes_per_s)
     splits = [leaf, *[leaf_split(middle, over[i]) for i in range(1, n_tiers - 1)]]
     reach = tree_reach(splits, ports.up)
@@ -160,7 +160,7 @@ def _tree_of(
     return Tree((*counts, top), tuple(splits), tuple(links), reach, even)
 
 
-def _whole_pods(counts: Sequence[int], splits: Sequence[Split], top: int) -> bool:
+def _whole_pods(counts: Sequence[int], splits: Sequence[PortSplit], top: int) -> bool:
     """Whether pods are full and the links of a spine spread evenly over cores of its index."""
     if counts[0] % splits[1].down or counts[1] % splits[0].up:
         return False

@@ -19,7 +19,7 @@ SHAPES = {"dragonfly": "p,a,h,g", "dragonfly+": "g"}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NetworkPlan:
     """What a network is designed from."""
 
     hosts: Hosts
@@ -62,7 +62,7 @@ def slice_shape(n_chips: int, pod: Sequence[int], cube: int | None = None) -> tu
     return min(found, key=lambda box: (max(box) / min(box), box))
 
 
-def plan_of(cluster: ClusterSpec, n_gpus: int) -> Plan | None:
+def plan_of(cluster: ClusterSpec, n_gpus: int) -> NetworkPlan | None:
     """Hosts, ports and wish of a cluster; None where it has no network to design.
 
     `cluster`: its `network`, NICs, egress, planes and `switch_radix`. `n_gpus`: GPUs in use [1].
@@ -95,10 +95,10 @@ def plan_of(cluster: ClusterSpec, n_gpus: int) -> Plan | None:
         manager_links=net.manager_ports,
         links_per_cable=net.links_per_cable,
     )
-    return Plan(Hosts(nodes, nics, cluster.gpus_per_node, per_nic), ports, wish, net.shape)
+    return NetworkPlan(Hosts(nodes, nics, cluster.gpus_per_node, per_nic), ports, wish, net.shape)
 
 
-def _torus_plan(cluster: ClusterSpec, n_gpus: int) -> Plan | None:
+def _torus_plan(cluster: ClusterSpec, n_gpus: int) -> NetworkPlan | None:
     net, rate = cluster.network, cluster.scaleup_bytes_per_s
     if rate is None or not net.shape:
         return None
@@ -107,7 +107,7 @@ def _torus_plan(cluster: ClusterSpec, n_gpus: int) -> Plan | None:
     cube = net.cube if net.cube and all(size % net.cube == 0 for size in shape) else None
     link = rate / (2 * len(shape))
     nodes = math.ceil(n_gpus / cluster.gpus_per_node)
-    return Plan(
+    return NetworkPlan(
         Hosts(nodes, 1, cluster.gpus_per_node),
         Ports(2 * len(shape), 2 * len(shape), link, link),
         Wish(topology="torus"),
@@ -117,7 +117,7 @@ def _torus_plan(cluster: ClusterSpec, n_gpus: int) -> Plan | None:
     )
 
 
-def design_of(plan: Plan) -> Design:
+def design_of(plan: NetworkPlan) -> Design:
     """Design the network of a plan.
 
     Raises ValueError as the designs of `core.fabric.clos` and `core.fabric.lattice`.

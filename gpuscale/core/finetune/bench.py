@@ -193,7 +193,7 @@ MOST_SEQUENCES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class BenchSpace:
     """What may be chosen; a dimension with one value is pinned, one with None free."""
 
     zero_stages: tuple[int, ...]
@@ -214,7 +214,7 @@ def micro_batches(layout: Layout) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def candidates(job: Job, space: Space) -> Iterator[Job]:
+def candidates(job: Job, space: BenchSpace) -> Iterator[Job]:
     """Yield every job of a space on the job's GPUs, the batch of a step kept where it divides."""
     n, batch = job.layout.n_gpus, job.layout.global_batch_size
     for stage, recompute in product(space.zero_stages, space.recomputes):
@@ -229,13 +229,13 @@ def candidates(job: Job, space: Space) -> Iterator[Job]:
             yield sharded(with_micro_batch(at, micro), n, stage)
 
 
-def fastest(bench: Bench, job: Job, space: Space) -> Trial | None:
+def fastest(bench: Bench, job: Job, space: BenchSpace) -> Trial | None:
     """Return the job of a space that fits and takes the least time a token; None if none fits."""
     held = (j for j in candidates(job, space) if bench.fits(j) and bench.legal(j.layout))
     return max(map(bench.trial, held), key=lambda t: t.step.tokens_per_s, default=None)
 
 
-def closest(bench: Bench, job: Job, space: Space) -> Trial:
+def closest(bench: Bench, job: Job, space: BenchSpace) -> Trial:
     """Return the job of a space that takes the least memory; the job itself where none is legal."""
     legal = (j for j in candidates(job, space) if bench.legal(j.layout))
     return bench.trial(min(legal, key=lambda j: bench.memory(j).total_bytes, default=job))
@@ -249,7 +249,7 @@ SAVES_MUCH = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class BenchChange:
     """One change on top of those before it."""
 
     name: str
@@ -307,7 +307,7 @@ def _changed(job: Job, name: str) -> Job:
     }[name]
 
 
-def _tried(bench: Bench, at: Trial, name: str) -> tuple[Remedy, Trial] | None:
+def _tried(bench: Bench, at: Trial, name: str) -> tuple[BenchChange, Trial] | None:
     """Return a change and the job with it; None where there is nothing to change, or no way to."""
     if name in SHARDS and not at.job.method.shardable:
         return None
@@ -315,7 +315,7 @@ def _tried(bench: Bench, at: Trial, name: str) -> tuple[Remedy, Trial] | None:
     if made == at.job or not bench.legal(made.layout) or not bench.moves(made):
         return None
     tried = bench.trial(made)
-    remedy = Remedy(
+    remedy = BenchChange(
         name=name,
         words=FOUR_BITS if name == "method" and at.job.method.adapts else CHANGES[name],
         saved_bytes=at.memory.total_bytes - tried.memory.total_bytes,
@@ -327,7 +327,7 @@ def _tried(bench: Bench, at: Trial, name: str) -> tuple[Remedy, Trial] | None:
     return remedy, tried
 
 
-def enough(bench: Bench, trial: Trial) -> Remedy | None:
+def enough(bench: Bench, trial: Trial) -> BenchChange | None:
     """Return the first change that makes a job fit alone; None where none does.
 
     A job that is likely not to fit though its expected memory does needs more room than that.
@@ -341,13 +341,13 @@ def enough(bench: Bench, trial: Trial) -> Remedy | None:
     return None
 
 
-def remedies(bench: Bench, trial: Trial) -> tuple[Remedy, ...]:
+def remedies(bench: Bench, trial: Trial) -> tuple[BenchChange, ...]:
     """Return changes, each on top of those before, until the job fits or none is left.
 
     `bench`: model, GPU and software. `trial`: the job as asked. Returns: empty where it fits
     already. A change that saves next to nothing is left out.
     """
-    found: list[Remedy] = []
+    found: list[BenchChange] = []
     at = trial
     for name in (*CHANGES, *CHANGES):  # a full method becomes adapters, and these get 4 bits
         if at.fits:

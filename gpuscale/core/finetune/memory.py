@@ -18,7 +18,7 @@ from gpuscale.core.schedules import in_flight
 from gpuscale.core.stages import layout_stages
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.method import Counts, Job, LayerCounts
+    from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.finetune.states import States
     from gpuscale.core.layout import Layout
@@ -128,7 +128,7 @@ def layer_token_bytes(
 
 
 def stage_activations(
-    model: ModelFacts, stage: StageParams, whole: Counts, job: Job, p: FinetuneParameters
+    model: ModelFacts, stage: StageParams, whole: MethodCounts, job: Job, p: FinetuneParameters
 ) -> tuple[float, float, float]:
     """(Kept for the backward pass, the layer at work, waiting on the host) of a stage. [byte].
 
@@ -244,7 +244,7 @@ def stage_memory(
     model: ModelFacts,
     stage: StageParams,
     index: int,
-    whole: Counts,
+    whole: MethodCounts,
     job: Job,
     p: FinetuneParameters,
 ) -> FinetuneMemory:

@@ -155,7 +155,7 @@ class LayerCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class MethodCounts:
     """A model under a method: parameters of its groups. [1]."""
 
     kinds: tuple[LayerCounts, ...]
@@ -183,7 +183,7 @@ def _adapter_params(maps: Iterable[Linear], method: Method) -> float:
 
 
 @lru_cache(maxsize=512)
-def _counts(model_key: _Key, method: Method) -> Counts:
+def _counts(model_key: _Key, method: Method) -> MethodCounts:
     model = model_key.model
     whole = count_params(model)
     kinds = []
@@ -220,7 +220,7 @@ def _counts(model_key: _Key, method: Method) -> Counts:
         share = 1.0 - min(method.frozen_layers, model.n_layers) / model.n_layers
         frozen = method.embeddings_frozen or method.frozen_layers > 0
         trained = layers * share + (0.0 if frozen else edges)
-    return Counts(
+    return MethodCounts(
         kinds=tuple(kinds),
         embedding_params=whole.embedding_params,
         head_params=head,
@@ -246,7 +246,7 @@ class _Key:
         return isinstance(other, _Key) and other.model is self.model
 
 
-def counts(model: ModelSpec, method: Method) -> Counts:
+def counts(model: ModelSpec, method: Method) -> MethodCounts:
     """Count a model's parameters by what a method makes of them.
 
     Notes

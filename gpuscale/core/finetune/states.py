@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.memory.peak import shards
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.method import Counts, Job, LayerCounts
+    from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.layout import Layout
     from gpuscale.core.stages import StageParams
@@ -162,7 +162,7 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StageParameters:
     """Parameters of one stage on one GPU before data-parallel sharding. [1]."""
 
     dense: float  # linear maps outside routed experts
@@ -181,7 +181,7 @@ class Held:
         return self.dense + self.experts + self.other + self.edges
 
 
-def held(stage: StageParams, index: int, whole: Counts, layout: Layout) -> Held:
+def held(stage: StageParams, index: int, whole: MethodCounts, layout: Layout) -> StageParameters:
     """Count what one stage holds on one GPU."""
     tp, split = layout.tp, layout.ep * layout.etp
     kinds = [(n, whole.kinds[k]) for k, n in stage.layers]
@@ -189,7 +189,7 @@ def held(stage: StageParams, index: int, whole: Counts, layout: Layout) -> Held:
     matrix = whole.head_params or whole.embedding_params
     copy = 0.0 if index == 0 else matrix  # a tied head away from its embedding is a copy
     head = (whole.head_params or copy) + whole.top_params if stage.has_head else 0.0
-    return Held(
+    return StageParameters(
         dense=sum(n * (k.linear_params - k.expert_params) for n, k in kinds) / tp,
         experts=sum(n * k.expert_params for n, k in kinds) / split,
         other=sum(n * k.other_params for n, k in kinds),
@@ -209,7 +209,7 @@ def layer_params(kind: LayerCounts, layout: Layout) -> float:
 
 
 def stage_states(
-    stage: StageParams, index: int, whole: Counts, job: Job, p: FinetuneParameters
+    stage: StageParams, index: int, whole: MethodCounts, job: Job, p: FinetuneParameters
 ) -> States:
     """States of one stage on one GPU: a frozen base with adapters, or weights trained in full."""
     here = held(stage, index, whole, job.layout)
@@ -250,7 +250,7 @@ def base_bytes_per_param(job: Job, p: FinetuneParameters) -> tuple[float, float]
 
 
 def _adapter_states(
-    stage: StageParams, here: Held, whole: Counts, job: Job, p: FinetuneParameters
+    stage: StageParams, here: StageParameters, whole: MethodCounts, job: Job, p: FinetuneParameters
 ) -> States:
     layout, method, opt = job.layout, job.method, job.optimizer
     n_dense, n_expert = shards(layout)
@@ -281,7 +281,9 @@ def _adapter_states(
     )
 
 
-def _moments_bytes(stage: StageParams, here: Held, whole: Counts, job: Job, p: float) -> float:
+def _moments_bytes(
+    stage: StageParams, here: StageParameters, whole: MethodCounts, job: Job, p: float
+) -> float:
     """Optimizer states of a stage trained in full, before data-parallel sharding. [byte]."""
     layout, opt = job.layout, job.optimizer
     total = state_bytes(opt, p, matrix=False) * (here.other + here.edges)
@@ -293,7 +295,7 @@ def _moments_bytes(stage: StageParams, here: Held, whole: Counts, job: Job, p: f
 
 
 def _full_states(
-    stage: StageParams, here: Held, whole: Counts, job: Job, p: FinetuneParameters
+    stage: StageParams, here: StageParameters, whole: MethodCounts, job: Job, p: FinetuneParameters
 ) -> States:
     layout, opt, zero = job.layout, job.optimizer, job.layout.zero_stage
     n_dense, n_expert = shards(layout)

@@ -22,7 +22,7 @@ from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.step import breakdown, shape_of
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.method import Counts, Job, LayerCounts
+    from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.layout import Layout
     from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software
@@ -162,7 +162,7 @@ def loss_time(model: ModelSpec, job: Job, hw: Hardware, sw: Software, shape: Sha
 
 
 def _trained(
-    hw: Hardware, sw: Software, job: Job, whole: Counts, p: FinetuneParameters
+    hw: Hardware, sw: Software, job: Job, whole: MethodCounts, p: FinetuneParameters
 ) -> tuple[Hardware, Software]:
     """Hardware and software records with what is exchanged and updated per base parameter."""
     share = whole.trained_params / whole.total_params
@@ -217,7 +217,7 @@ def offload_time_s(
     return time
 
 
-def host_update_s(whole: Counts, job: Job, hw: Hardware, p: FinetuneParameters) -> float:
+def host_update_s(whole: MethodCounts, job: Job, hw: Hardware, p: FinetuneParameters) -> float:
     """Time of an optimizer step on the CPU, over what a step on the GPU costs anyway. [s].
 
     Gradients go out, weights come back, the states pass through the host's memory.

@@ -60,7 +60,7 @@ L2_EDGE = 3.0
 """Exponent with which operands beyond that size leave the cache (form)."""
 
 
-class Product(NamedTuple):
+class ProductRows(NamedTuple):
     """Everything of a product (m, k) @ (k, n) and its GPU but the rows m."""
 
     n: float
@@ -102,7 +102,7 @@ def most_split(k: float) -> float:
     return max(1.0, floor(k / SPLIT_K))
 
 
-def best_tiling(m: float, p: Product, c: MatmulCalibration) -> Tiling:
+def best_tiling(m: float, p: ProductRows, c: MatmulCalibration) -> Tiling:
     """Whole waves of the best tile over the units; fewer tiles than units may split K.
 
     The tiles of equal products in one launch share the waves. NVIDIA, "Matrix Multiplication
@@ -123,7 +123,7 @@ def best_tiling(m: float, p: Product, c: MatmulCalibration) -> Tiling:
     return Tiling(*best)
 
 
-def compute_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+def compute_time_s(m: float, p: ProductRows, c: MatmulCalibration) -> float:
     """Time on the matrix units, in whole waves of the best tile. [s].
 
     ``waves * tile * 2 (k + ramp_k) / (peak / units * eff)``
@@ -137,7 +137,7 @@ def compute_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
     )
 
 
-def memory_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+def memory_time_s(m: float, p: ProductRows, c: MatmulCalibration) -> float:
     """Time on the memory; operands that fit the L2 cache run at `l2_gain` times the speed. [s]."""
     moved = p.products * p.moved_bytes(m)
     rate = p.hbm_bytes_per_s * c.memory_eff_frac
@@ -147,14 +147,14 @@ def memory_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
     return moved / rate
 
 
-def quantise_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+def quantise_time_s(m: float, p: ProductRows, c: MatmulCalibration) -> float:
     """Time to quantise bf16 activations: read 2 bytes, write the narrow format. [s]."""
     n_elements = p.products * m * p.k
     rate = p.hbm_bytes_per_s * c.quant_eff_frac
     return c.quant_floor_s + n_elements * (2.0 + p.in_bytes) / rate
 
 
-def analytic_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+def analytic_time_s(m: float, p: ProductRows, c: MatmulCalibration) -> float:
     """Time without the table: ``floor + (compute^b + memory^b + latency^b)^(1/b)``. [s].
 
     It never falls with m: each part is a growing function of it.
@@ -173,7 +173,7 @@ ROWS = tuple(float(m) for i in range(17) for m in (2**i, 3 * 2 ** (i - 1)) if m 
 
 
 @lru_cache(maxsize=16384)
-def _ladder(p: Product, c: MatmulCalibration) -> tuple[float, ...]:
+def _ladder(p: ProductRows, c: MatmulCalibration) -> tuple[float, ...]:
     """Corrected time at each of `ROWS`, where it would fall that of the row before. [s]."""
     assert c.table is not None
     times, most = [], 0.0
@@ -183,7 +183,7 @@ def _ladder(p: Product, c: MatmulCalibration) -> tuple[float, ...]:
     return tuple(times)
 
 
-def corrected_time_s(m: float, p: Product, c: MatmulCalibration) -> float:
+def corrected_time_s(m: float, p: ProductRows, c: MatmulCalibration) -> float:
     """Analytic time and the table's correction; never falls with m, nor with slower hardware. [s].
 
     The largest time of any fewer rows, on a grid of two rows per doubling.
@@ -239,7 +239,7 @@ def expected_matmul_time_s(
     .. [1] S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009.
     .. [2] NVIDIA, "Matrix Multiplication Background User's Guide": tile and wave quantisation.
     """
-    p = Product(
+    p = ProductRows(
         n=n,
         k=k,
         in_bytes=element_bytes(dtype),
@@ -257,7 +257,7 @@ def expected_matmul_time_s(
 
 
 def product_time_s(
-    m: float, p: Product, dtype: str, arch: ArchCalibration, kernels: str = ""
+    m: float, p: ProductRows, dtype: str, arch: ArchCalibration, kernels: str = ""
 ) -> float:
     """Time expected of a product of m rows; arguments and errors of `expected_matmul_time_s`."""
     if not (m >= 1.0 and p.n >= 1.0 and p.k >= 1.0):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.kernel.expected import Product, product_time_s
+from gpuscale.core.kernel.expected import ProductRows, product_time_s
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration
@@ -42,12 +42,12 @@ class MixedProduct:
         hbm_bytes_per_s: float,
         n_units: int | None,
         l2_bytes: float | None,
-    ) -> tuple[float, Product]:
+    ) -> tuple[float, ProductRows]:
         """Rows, and launch of equal products of one format, the narrower operand second."""
         rows, columns, narrow = self.m / self.groups, float(self.n), self.w_dtype
         if self.x_dtype != compute_dtype:
             rows, columns, narrow = columns, rows, self.x_dtype
-        return rows, Product(
+        return rows, ProductRows(
             n=columns,
             k=self.k,
             in_bytes=element_bytes(compute_dtype),

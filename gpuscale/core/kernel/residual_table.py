@@ -47,7 +47,7 @@ Corrections = Annotated[tuple[float, ...], Thousandths()]
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class LogAxis:
     """Regular grid points `start, start + step, ...` in log2 of a dimension."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -77,9 +77,9 @@ class ResidualTable:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    m: Axis
-    n: Axis
-    k: Axis
+    m: LogAxis
+    n: LogAxis
+    k: LogAxis
     values: Corrections
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class ResidualTable:
 
 
 def tabulate(
-    axes: Sequence[Axis], function: Callable[[float, float, float], float]
+    axes: Sequence[LogAxis], function: Callable[[float, float, float], float]
 ) -> ResidualTable:
     """Table of `function(m, n, k)` at every grid point of the three axes."""
     m, n, k = axes
@@ -121,8 +121,8 @@ class PlaneTable:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    size_bytes: Axis
-    n_ranks: Axis
+    size_bytes: LogAxis
+    n_ranks: LogAxis
     values: Corrections
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ from gpuscale.core.kernel.expected import (
     ROWS,
     SUSTAINED_REF_S,
     SUSTAINED_WIDTH,
-    Product,
+    ProductRows,
     Tiling,
     analytic_time_s,
     best_tiling,
@@ -45,7 +45,7 @@ WAVES = "tiles and waves: NVIDIA, Matrix Multiplication Background User's Guide"
 class _Kernel(NamedTuple):
     """A product with the constants that time it."""
 
-    p: Product
+    p: ProductRows
     c: MatmulCalibration
     source: str
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.limits import formulas as f
 from gpuscale.core.limits.pp import bubble_frac, hop_time_s
-from gpuscale.core.limits.records import Case, LimitRow, case_of
+from gpuscale.core.limits.records import LimitCase, LimitRow, case_of
 from gpuscale.core.network.hierarchy import hierarchical_time_s
 
 if TYPE_CHECKING:
@@ -91,12 +91,12 @@ def _row(
     )
 
 
-def _gather_s(case: Case, array_bytes: float, span: int, inner: int) -> float:
+def _gather_s(case: LimitCase, array_bytes: float, span: int, inner: int) -> float:
     """All-gather (or reduce-scatter) of a layer's array over `span` GPUs, sharded `inner` ways."""
     return hierarchical_time_s("all-gather", array_bytes, span, case.levels, inner=inner)
 
 
-def _rule_tokens(case: Case, inner: int) -> float:
+def _rule_tokens(case: LimitCase, inner: int) -> float:
     """Tokens per GPU by the rounded form: C max(1/(W_gpu min(Y,D)), D/(W_node max(D,Y))) / pp."""
     one = 1 / (case.gpu_egress * min(inner, case.domain))
     stage = case.layout.n_gpus // case.layout.pp
@@ -105,7 +105,7 @@ def _rule_tokens(case: Case, inner: int) -> float:
     return case.peak * one / case.layout.pp
 
 
-def _weights_row(case: Case, axis: str, width: float, note: str) -> LimitRow:
+def _weights_row(case: LimitCase, axis: str, width: float, note: str) -> LimitRow:
     """Row of an exchange of weights or gradients: a limit on tokens per GPU.
 
     `width`: of what is exchanged. ZeRO-3 gathers twice and scatters once, every micro-batch, beside
@@ -136,7 +136,7 @@ def _weights_row(case: Case, axis: str, width: float, note: str) -> LimitRow:
     )
 
 
-def _dp(case: Case) -> LimitRow:
+def _dp(case: LimitCase) -> LimitRow:
     """Gradient of the dense weights against the backward pass."""
     s, lay = case.shape, case.layout
     width: float = s.ffn_hidden_size
@@ -147,21 +147,21 @@ def _dp(case: Case) -> LimitRow:
     return _weights_row(case, "dp", width, note)
 
 
-def _moe_dp(case: Case) -> LimitRow:
+def _moe_dp(case: LimitCase) -> LimitRow:
     """Gradient of the experts against their backward pass."""
     s = case.shape
     note = f"experts: E/k = {s.n_experts / s.top_k:g}"
     return _weights_row(case, "moe-dp", s.ffn_hidden_size, note)
 
 
-def _fsdp(case: Case) -> LimitRow:
+def _fsdp(case: LimitCase) -> LimitRow:
     """ZeRO-3: two all-gathers and a reduce-scatter of each layer, every micro-batch."""
     m = case.layout.n_micro_batches
     note = f"ZeRO-3, {m} micro-batch{'es' * (m > 1)}"
     return _weights_row(case, "fsdp", case.shape.ffn_hidden_size, note)
 
 
-def _tp(case: Case) -> LimitRow:
+def _tp(case: LimitCase) -> LimitRow:
     """Activations gathered and scattered against the MLP's forward arithmetic."""
     s, lay = case.shape, case.layout
     group_tokens = case.batch_tokens / (lay.dp * lay.cp)
@@ -189,7 +189,7 @@ def _tp(case: Case) -> LimitRow:
     )
 
 
-def _ep(case: Case) -> LimitRow:
+def _ep(case: LimitCase) -> LimitRow:
     """Tokens to their experts and back against the experts' forward arithmetic."""
     s, lay = case.shape, case.layout
     shown = lay.ep * lay.etp if lay.ep > 1 else min(case.domain, s.n_experts)
@@ -219,7 +219,7 @@ def _ep(case: Case) -> LimitRow:
     )
 
 
-def _pp(case: Case) -> LimitRow:
+def _pp(case: LimitCase) -> LimitRow:
     """Hop of a micro-batch to the next stage against the stage's forward arithmetic."""
     s, lay = case.shape, case.layout
     m, group = lay.n_micro_batches, lay.tp * lay.cp
@@ -240,7 +240,7 @@ def _pp(case: Case) -> LimitRow:
     )
 
 
-def _cp(case: Case) -> LimitRow:
+def _cp(case: LimitCase) -> LimitRow:
     """Ring attention: K and V to the neighbour against one block of attention."""
     s, lay = case.shape, case.layout
     inside = lay.tp * lay.cp <= case.domain

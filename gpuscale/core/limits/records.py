@@ -45,7 +45,7 @@ class LimitRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class LimitCase:
     """What all rows share."""
 
     shape: LayerShape
@@ -74,7 +74,7 @@ def case_of(
     layout: Layout,
     batch_tokens: float | None,
     flop_per_s: float | None,
-) -> Case:
+) -> LimitCase:
     """Put together what all rows share.
 
     Raises ValueError if the GPU has no such matrix rate, or its links are not known or do not
@@ -91,7 +91,7 @@ def case_of(
         raise ValueError(f"{cluster.name} joins at most {domain} GPUs, got {layout.n_gpus}")
     share = levels[1].bytes_per_s_per_gpu if len(levels) > 1 else levels[0].bytes_per_s_per_gpu
     tokens = batch_tokens or float(layout.seq_len * layout.global_batch_size)
-    return Case(
+    return LimitCase(
         shape=layer_shape(model),
         layout=layout,
         levels=levels,

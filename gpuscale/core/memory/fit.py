@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.memory.stages import StageMemory
-from gpuscale.core.rules import Facts, against
+from gpuscale.core.rules import RuleFacts, against
 from gpuscale.core.stages import layout_stages
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def fewest_gpus(
     model: ModelFacts,
     parameters: MemoryParameters,
     layout: Layout,
-    facts: Facts,
+    facts: RuleFacts,
     *,
     room_bytes: float,
     gpus_per_node: int,
@@ -118,7 +118,7 @@ def _fewest(total_bytes: float, at: Layout, gpus_per_node: int) -> Fewest:
 
 
 def _layouts(
-    model: ModelFacts, layout: Layout, facts: Facts, n: int, most_tp: int, grow_batch: bool
+    model: ModelFacts, layout: Layout, facts: RuleFacts, n: int, most_tp: int, grow_batch: bool
 ) -> Iterator[Layout]:
     """Layouts of exactly `n` GPUs that the framework allows, the rest as in `layout`."""
     n_experts = max(k.n_experts for k in model.kinds)

@@ -46,7 +46,7 @@ def blend_levels(a: float, b: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class LinkTraffic:
     """Bytes on the busiest link of each level and hops, of one algorithm."""
 
     inner_bytes: float
@@ -55,16 +55,18 @@ class Traffic:
     outer_hops: float
 
 
-def ring_traffic(size_bytes: float, n: float, n_in: float, passes: float) -> Traffic:
+def ring_traffic(size_bytes: float, n: float, n_in: float, passes: float) -> LinkTraffic:
     """Ring over all ranks: every link carries (n-1)/n of the size, in each of `passes`."""
     n_out = n / n_in
     moved = passes * size_bytes * (n - 1.0) / n
     crossings = passes * (n - 1.0) * n_out / n if n_out > 1.0 else 0.0
     outer = moved / n_in if n_out > 1.0 else 0.0
-    return Traffic(moved if n_in > 1.0 else 0.0, outer, passes * (n - 1.0) - crossings, crossings)
+    return LinkTraffic(
+        moved if n_in > 1.0 else 0.0, outer, passes * (n - 1.0) - crossings, crossings
+    )
 
 
-def tree_traffic(size_bytes: float, n: float, n_in: float, in_switch: bool) -> Traffic:
+def tree_traffic(size_bytes: float, n: float, n_in: float, in_switch: bool) -> LinkTraffic:
     """All-reduce by chains inside the domains and a double tree between them.
 
     Inside, a rank passes the buffer up and down; with in-switch reduction it crosses once.
@@ -73,13 +75,13 @@ def tree_traffic(size_bytes: float, n: float, n_in: float, in_switch: bool) -> T
     inner = size_bytes * (1.0 if in_switch else 2.0) if n_in > 1.0 else 0.0
     outer = size_bytes * NAMED["tree"].sent(n_out) / n_in if n_out > 1.0 else 0.0
     inner_hops = 2.0 * (n_in - 1.0)
-    return Traffic(inner, outer, inner_hops, 2.0 * log2(n_out) if n_out > 1.0 else 0.0)
+    return LinkTraffic(inner, outer, inner_hops, 2.0 * log2(n_out) if n_out > 1.0 else 0.0)
 
 
-def exchange_traffic(size_bytes: float, n: float, n_in: float) -> Traffic:
+def exchange_traffic(size_bytes: float, n: float, n_in: float) -> LinkTraffic:
     """All-to-all of `size_bytes` per rank: 1/n of it to each peer, directly."""
     n_out = n / n_in
-    return Traffic(
+    return LinkTraffic(
         size_bytes * (n_in - 1.0) / n,
         size_bytes * (n - n_in) / n,
         log2(n_in),
@@ -88,7 +90,7 @@ def exchange_traffic(size_bytes: float, n: float, n_in: float) -> Traffic:
 
 
 def traffic_time_s(
-    t: Traffic,
+    t: LinkTraffic,
     kind: str,
     n: float,
     n_in: float,
@@ -126,7 +128,7 @@ def reduces_in_switch(fabric: FabricCalibration, n_in_domain: float) -> bool:
     return "nvls" in fabric.inner.ops and n_in_domain >= NVLS_MIN_RANKS
 
 
-class Group(NamedTuple):
+class RankGroup(NamedTuple):
     """A collective among ranks, and the links that they have."""
 
     op: str
@@ -141,7 +143,7 @@ class Group(NamedTuple):
     source: str = ""
 
     @property
-    def settled(self) -> Group:
+    def settled(self) -> RankGroup:
         """The same with the bridge of a pair, and no link that is missing where none is needed."""
         x = self._replace(up=self.up or 1.0, out=self.out or 1.0)
         if x.fabric.bridge is None or x.n_in != 2.0:
@@ -176,19 +178,19 @@ class Group(NamedTuple):
         out, switch = self.out / self.network_frac, self.in_switch
         return bound_s(self.op, self.size_bytes, self.n, self.n_in, self.up, out, in_switch=switch)
 
-    def way_s(self, traffic: Traffic, kind: str) -> float:
+    def way_s(self, traffic: LinkTraffic, kind: str) -> float:
         """Time of one algorithm's traffic. [s]."""
         links = self.fabric, self.up, self.out
         return traffic_time_s(traffic, kind, self.n, self.n_in, *links)
 
 
-def ways_of(x: Group) -> dict[str, tuple[Traffic, str]]:
+def ways_of(x: RankGroup) -> dict[str, tuple[LinkTraffic, str]]:
     """Ways through the links that the library may take: traffic, and kind of its measurements."""
     size, n, n_in, named = x.size_bytes, x.n, x.n_in, x.algorithm
     if x.op != "all-reduce":
         return {"algorithm_s": (traffic_of(x.op, size, n, n_in, x.network_frac), x.kind)}
     switch = reduces_in_switch(x.fabric, n_in)
-    found: dict[str, tuple[Traffic, str]] = {}
+    found: dict[str, tuple[LinkTraffic, str]] = {}
     if named in ("auto", "ring", "custom"):
         found["ring_s"] = ring_traffic(size, n, n_in, 2.0), "all-reduce"
     if named == "nvls" or (named in ("auto", "custom") and switch):
@@ -198,7 +200,7 @@ def ways_of(x: Group) -> dict[str, tuple[Traffic, str]]:
     return found
 
 
-def custom_s(x: Group) -> tuple[float, ...]:
+def custom_s(x: RankGroup) -> tuple[float, ...]:
     """Kernels of serving libraries: every rank reads all, or its part and the sums. [s]."""
     custom = x.op == "all-reduce" and x.algorithm == "custom"
     if not custom or x.n_in < x.n or x.n > x.fabric.inner.custom_ranks:
@@ -210,7 +212,7 @@ def custom_s(x: Group) -> tuple[float, ...]:
     return one, latency_s * c.bulk_factor + c.transfer_s(moved, n, x.up)
 
 
-def group_time_s(given: Group) -> float:
+def group_time_s(given: RankGroup) -> float:
     """Time expected of a collective among ranks that are put together already. [s]."""
     _check(given)
     if given.n == 1.0:
@@ -260,24 +262,24 @@ def expected_collective_time_s(
     .. [2] Z. Hu et al., "Demystifying NCCL", arXiv:2507.04786: protocols, rings and trees.
     """
     ranks, rates = (float(n_ranks), float(n_in_domain)), (scaleup_bytes_per_s, scaleout_bytes_per_s)
-    x = Group(op, size_bytes, *ranks, fabric, *rates)
+    x = RankGroup(op, size_bytes, *ranks, fabric, *rates)
     x = x._replace(algorithm=algorithm, network_frac=network_frac)
     return group_time_s(x) + (host_launch_s if x.n > 1.0 else 0.0)
 
 
 def traffic_of(
     op: str, size_bytes: float, n: float, n_in: float, network_frac: float = 1.0
-) -> Traffic:
+) -> LinkTraffic:
     """Bytes and hops of an operation that has one algorithm, all but all-reduce."""
     if op in ("all-gather", "reduce-scatter"):
         return ring_traffic(size_bytes, n, n_in, 1.0)
     if op == "broadcast":
         outer = size_bytes / n_in if n_in < n else 0.0
         hops = log2(n / n_in) if n_in < n else 0.0
-        return Traffic(size_bytes if n_in > 1.0 else 0.0, outer, log2(n_in), hops)
+        return LinkTraffic(size_bytes if n_in > 1.0 else 0.0, outer, log2(n_in), hops)
     if op == "send-recv":
         away = n_in < n
-        return Traffic(
+        return LinkTraffic(
             0.0 if away else size_bytes, size_bytes if away else 0.0, float(not away), float(away)
         )
     direct = exchange_traffic(size_bytes, n, n_in)
@@ -288,7 +290,7 @@ def traffic_of(
     return replace(direct, inner_bytes=inner, outer_bytes=outer)
 
 
-def _check(x: Group) -> None:
+def _check(x: RankGroup) -> None:
     if x.op not in OPS:
         raise ValueError(f"unknown collective {x.op!r}; known: {', '.join(OPS)}")
     if x.algorithm not in ALGORITHMS:

@@ -36,7 +36,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LevelSpan:
     """How the ranks lie on a level: children that take part, and GPUs under one child."""
 
     n_children: int
@@ -58,7 +58,7 @@ class LevelTime:
 
 
 def level_time(
-    level: Level, span: Span, bandwidth: float, algorithm: str, *, steps: int, time_s: float
+    level: Level, span: LevelSpan, bandwidth: float, algorithm: str, *, steps: int, time_s: float
 ) -> LevelTime:
     """Time of a level with how the ranks lie on it; `bandwidth` of array bytes [byte/s]."""
     rate = level.bytes_per_s_per_gpu
@@ -91,7 +91,7 @@ def network_levels(cluster: ClusterSpec) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-def spans(n_ranks: int, levels: Sequence[Level], inner: int = 1) -> tuple[Span, ...]:
+def spans(n_ranks: int, levels: Sequence[Level], inner: int = 1) -> tuple[LevelSpan, ...]:
     """Children that each level's units have among the ranks of a job.
 
     `n_ranks`: GPUs of the whole job: the ranks of the collective times `inner` [1]. `levels`:
@@ -108,7 +108,7 @@ def spans(n_ranks: int, levels: Sequence[Level], inner: int = 1) -> tuple[Span, 
         size = n_ranks if level.gpus is None else min(level.gpus, n_ranks)
         size = max(size, below)
         shared = max(inner, below)
-        result.append(Span(max(1, math.ceil(size / shared)), shared))
+        result.append(LevelSpan(max(1, math.ceil(size / shared)), shared))
         below = size
     return tuple(result)
 
@@ -178,7 +178,7 @@ def _send_levels(
         if span.n_children > 1:
             rate = level.bytes_per_s_per_gpu
             time_s = array_bytes / rate + hop_s
-            return (level_time(level, Span(2, 1), rate, "direct", steps=1, time_s=time_s),)
+            return (level_time(level, LevelSpan(2, 1), rate, "direct", steps=1, time_s=time_s),)
     return ()
 
 

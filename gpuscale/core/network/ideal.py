@@ -21,8 +21,8 @@ from gpuscale.core.network.collective import (
 )
 from gpuscale.core.network.hierarchy import (
     Level,
+    LevelSpan,
     LevelTime,
-    Span,
     approximate_hierarchical_time_s,
     check_span,
     level_time,
@@ -152,7 +152,7 @@ def _torus_level(array_bytes: float, n: int, torus: Torus, hop_s: float) -> Leve
     time_s = torus_bisection_time_s(array_bytes, dims, torus.link_bytes_per_s)
     rate = array_bytes / time_s if time_s > 0 else 0.0
     level = Level("torus", None, torus.link_bytes_per_s)
-    return level_time(level, Span(n, 1), rate, "direct", steps=1, time_s=time_s + hop_s)
+    return level_time(level, LevelSpan(n, 1), rate, "direct", steps=1, time_s=time_s + hop_s)
 
 
 def _all_to_all_levels(

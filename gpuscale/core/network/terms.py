@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from gpuscale.core.network.calibration import PROTOCOL_BLEND, SMALLEST_EFF, LinkCalibration
 from gpuscale.core.network.expected import (
     LEVEL_BLEND,
-    Group,
-    Traffic,
+    LinkTraffic,
+    RankGroup,
     blend_levels,
     custom_s,
     group_time_s,
@@ -22,7 +22,7 @@ from gpuscale.core.network.expected import (
 from gpuscale.core.records import Term, term_of
 
 
-def collective_term(given: Group) -> Term:
+def collective_term(given: RankGroup) -> Term:
     """Explain `expected_collective_time_s` of the same arguments."""
     value = group_time_s(given)
     x = given.settled
@@ -41,7 +41,7 @@ def collective_term(given: Group) -> Term:
     return term_of("links_s", "s", f"max({fastest}, least_s)", source, *ways, **more)
 
 
-def _tree(x: Group, traffic: Traffic, kind: str) -> Term:
+def _tree(x: RankGroup, traffic: LinkTraffic, kind: str) -> Term:
     links = _way("links_tree_s", traffic, kind, x)
     channels = tree_channels_s(x.size_bytes, x.n, x.n_in, x.fabric)
     value = {"tree_s": max(links.value, channels), "channels_s": channels}
@@ -49,7 +49,7 @@ def _tree(x: Group, traffic: Traffic, kind: str) -> Term:
     return term_of("tree_s", "s", "max(links_tree_s, channels_s)", text, links, **value)
 
 
-def _custom(x: Group) -> Iterator[Term]:
+def _custom(x: RankGroup) -> Iterator[Term]:
     """Kernels of serving libraries: every rank reads all, or its part and the sums."""
     c, n = x.fabric.inner.op("custom"), x.n
     eff = c.eff_frac * max(SMALLEST_EFF, 1.0 - c.small_group_loss / n)
@@ -64,7 +64,7 @@ def _custom(x: Group) -> Iterator[Term]:
         yield term_of(name, "s", formula, x.source, c, **more, **{name: value})
 
 
-def _way(name: str, t: Traffic, kind: str, x: Group) -> Term:
+def _way(name: str, t: LinkTraffic, kind: str, x: RankGroup) -> Term:
     """Faster protocol of one algorithm, smoothly."""
     c = (x.fabric.inner if x.n_in >= x.n else x.fabric.outer).op(kind)
     latency, transfer = _latency(t, kind, x), _transfer(t, kind, x)
@@ -86,7 +86,7 @@ def _way(name: str, t: Traffic, kind: str, x: Group) -> Term:
     return term_of(name, "s", formula, source, low, bulk, **{name: x.way_s(t, kind)})
 
 
-def _latency(t: Traffic, kind: str, x: Group) -> Term:
+def _latency(t: LinkTraffic, kind: str, x: RankGroup) -> Term:
     inner, outer = x.fabric.inner.op(kind), x.fabric.outer.op(kind)
     formula, value = "base_s + hop_s * hops", inner.base_s + inner.hop_s * t.inner_hops
     if x.n_in < x.n:
@@ -97,7 +97,7 @@ def _latency(t: Traffic, kind: str, x: Group) -> Term:
     return term_of("latency_s", "s", formula, text, inner, latency_s=value, **more)
 
 
-def _transfer(t: Traffic, kind: str, x: Group) -> Term:
+def _transfer(t: LinkTraffic, kind: str, x: RankGroup) -> Term:
     inner = _level("inner", x.fabric.inner, kind, (t.inner_bytes, x.n_in, x.up))
     if x.n_in >= x.n:
         return Term("transfer_s", inner.value, "s", inner.formula, inner.inputs, inner.source)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuscale.core.search.problem import Problem
-    from gpuscale.core.search.results import Found
+    from gpuscale.core.search.results import FoundLayout
     from gpuscale.core.search.space import Space
 
 STEPS = 8
@@ -26,14 +26,17 @@ BISECTIONS = 8
 
 def fastest_under(
     problem: Problem, space: Space, cap_bytes: float, limit_s: float = float("inf")
-) -> Found | None:
+) -> FoundLayout | None:
     """Fastest layout that needs at most `cap_bytes` and less than `limit_s`; None if none does."""
     capped = replace(problem, capacity_bytes=cap_bytes, fit_factor=1.0)
     return fastest(capped, space, limit_s=limit_s)
 
 
 def time_against_memory(
-    problem: Problem, space: Space, best: Found, progress: Callable[[float], None] | None = None
+    problem: Problem,
+    space: Space,
+    best: FoundLayout,
+    progress: Callable[[float], None] | None = None,
 ) -> tuple[ParetoPoint, ...]:
     """Fastest layouts under falling memory caps, the best first, until nothing fits.
 
@@ -55,7 +58,7 @@ def time_against_memory(
     return tuple(points)
 
 
-def most_headroom(problem: Problem, space: Space, best: Found) -> Found:
+def most_headroom(problem: Problem, space: Space, best: FoundLayout) -> FoundLayout:
     """Layout with most memory left of those at most `WITHIN_FRAC` slower than the fastest.
 
     Caps are halved until the memory is known to a 256th of the fastest layout's.

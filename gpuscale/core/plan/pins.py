@@ -11,7 +11,7 @@ from gpuscale.core.context import CONTEXT_KINDS, DEFAULT_CONTEXT
 from gpuscale.core.layout import ORDERS, RECOMPUTE
 from gpuscale.core.rules import (
     Broken,
-    Facts,
+    RuleFacts,
     against_batch,
     against_cp,
     against_ep,
@@ -68,7 +68,9 @@ FLAGS = (*INTS, *NAMES, *SWITCHES)
 MOST_TRIED = 20_000
 
 
-def pin_space(space: Space, pins: Mapping[str, str], facts: Facts) -> tuple[Space, tuple[str, ...]]:
+def pin_space(
+    space: Space, pins: Mapping[str, str], facts: RuleFacts
+) -> tuple[Space, tuple[str, ...]]:
     """Put pins into a space.
 
     `space`: default space of the job. `pins`: flag name (`FLAGS`) to text: ``8``, ``1,3``,
@@ -128,7 +130,7 @@ def _switch(flag: str, text: str) -> tuple[bool, ...]:
         raise ValueError(f"--{name}: {text[:30]!r} is not one of on, off, both") from None
 
 
-def _candidates(flag: str, space: Space, facts: Facts) -> Sequence[int]:
+def _candidates(flag: str, space: Space, facts: RuleFacts) -> Sequence[int]:
     """Values that a range selects from."""
     if flag == "vpp":
         return (1, *VPP)
@@ -146,7 +148,7 @@ def _candidates(flag: str, space: Space, facts: Facts) -> Sequence[int]:
     return found
 
 
-def _alone(flag: str, value: Any, facts: Facts) -> str:
+def _alone(flag: str, value: Any, facts: RuleFacts) -> str:
     """Reason against one value whatever the others are; empty if there is none."""
     if flag in INTS and value < 1 and flag != "zero":
         return f"{flag} must be at least 1"
@@ -158,18 +160,18 @@ def _alone(flag: str, value: Any, facts: Facts) -> str:
     return broken.message if broken else ""
 
 
-def _cp_alone(cp: int, facts: Facts) -> Broken | None:
+def _cp_alone(cp: int, facts: RuleFacts) -> Broken | None:
     broken = [against_cp(cp, k, 1, facts) for k in facts.runs_on.cp_kinds or (DEFAULT_CONTEXT,)]
     return None if None in broken else broken[0]
 
 
-def _kind_alone(kind: str, facts: Facts) -> Broken | None:
+def _kind_alone(kind: str, facts: RuleFacts) -> Broken | None:
     soft = facts.runs_on
     why = f"{soft.name} has no context parallelism by {kind}"
     return None if kind in soft.cp_kinds else Broken("cp-kind", why)
 
 
-def _schedule_alone(name: str, facts: Facts) -> Broken | None:
+def _schedule_alone(name: str, facts: RuleFacts) -> Broken | None:
     soft = facts.runs_on
     if name == "1f1b" or (soft.pipeline and name in soft.schedules):
         return None
@@ -177,7 +179,7 @@ def _schedule_alone(name: str, facts: Facts) -> Broken | None:
     return Broken("schedule", why) if soft.pipeline else against_pp(2, 1, facts)
 
 
-_AGAINST: dict[str, Callable[[Any, Facts], Broken | None]] = {
+_AGAINST: dict[str, Callable[[Any, RuleFacts], Broken | None]] = {
     "tp": against_tp,
     "cp": _cp_alone,
     "pp": lambda pp, facts: against_pp(pp, 1, facts),
@@ -206,7 +208,7 @@ def _said(broken: Broken | None, name: str) -> Broken | None:
 
 
 def _possible(
-    flag: str, values: tuple[Any, ...], facts: Facts
+    flag: str, values: tuple[Any, ...], facts: RuleFacts
 ) -> tuple[tuple[Any, ...], list[str]]:
     reasons = {v: _alone(flag, v, facts) for v in values}
     kept = tuple(v for v in values if not reasons[v])
@@ -244,11 +246,11 @@ def _implied(pins: Mapping[str, str], changed: Mapping[str, Any], space: Space) 
     return more
 
 
-def why_empty(space: Space, facts: Facts) -> str:
+def why_empty(space: Space, facts: RuleFacts) -> str:
     """Reason why a pinned space holds no layout: that of the combination that came furthest.
 
     >>> from gpuscale.core.search.space import default_space
-    >>> f = Facts(32, (32,), (8,), (14336,), (), 0, 8192, 512, 64)
+    >>> f = RuleFacts(32, (32,), (8,), (14336,), (), 0, 8192, 512, 64)
     >>> pinned, _ = pin_space(default_space(f, 8), {"tp": "8", "pp": "2", "dp": "8"}, f)
     >>> why_empty(pinned, f)
     'tp*pp*dp=128 does not divide 64 GPUs'
@@ -269,7 +271,7 @@ def why_empty(space: Space, facts: Facts) -> str:
     return furthest[1]
 
 
-def _reasons(space: Space, facts: Facts) -> Iterable[tuple[int, str]]:
+def _reasons(space: Space, facts: RuleFacts) -> Iterable[tuple[int, str]]:
     """(how far a combination came, what stopped it)."""
     n, refused = facts.n_gpus, facts.settings.refused_by
     for tp, cp, pp in product(space.tp, space.cp, space.pp):

@@ -5,8 +5,8 @@ by others. So every multiple of a node is tried where there are not too many; wh
 powers of two and some between them, and it is told that there are gaps. A plain search over the
 integers; it has no physics and no source.
 
-The searches are generators: they yield ``(size, shown)`` and are sent a `Verdict`; ``shown`` says
-that the size is wanted in the answer whatever its verdict, else only if it meets the conditions.
+The searches are generators: they yield ``(size, shown)`` and are sent a `SizeVerdict`; ``shown``
+says that the size is wanted in the answer whatever its verdict, else only if it meets them.
 What they return is whether sizes were left out that might have been the answer.
 """
 
@@ -19,7 +19,7 @@ MOST_SIZES = 64
 """Most sizes tried between those that are doubled; where there are more, some are left out."""
 
 
-class Verdict(IntEnum):
+class SizeVerdict(IntEnum):
     """What trying a size said: more GPUs are needed, it meets the conditions, fewer are needed."""
 
     MORE = -1
@@ -27,8 +27,8 @@ class Verdict(IntEnum):
     FEWER = 1
 
 
-Seek = Generator[tuple[int, bool], Verdict, bool]
-Pass = Generator[tuple[int, bool], Verdict, tuple[bool, bool]]
+Seek = Generator[tuple[int, bool], SizeVerdict, bool]
+Pass = Generator[tuple[int, bool], SizeVerdict, tuple[bool, bool]]
 
 
 def doubled_sizes(node: int, most: int) -> Iterator[int]:
@@ -58,7 +58,7 @@ def _first(sizes: Sequence[int]) -> Pass:
     """First of some sizes that meets, a coarse pass first where there are many: (found, gaps)."""
     stride = -(-len(sizes) // MOST_SIZES) or 1
     for i in range(0, len(sizes), stride):
-        if (yield sizes[i], False) == Verdict.MEETS:
+        if (yield sizes[i], False) == SizeVerdict.MEETS:
             missed = sizes[max(0, i - stride + 1) : i] if stride > 1 else ()
             yield from _first(missed)
             return True, stride > 1
@@ -75,14 +75,14 @@ def smallest(node: int, most: int, least: float = 0.0) -> Seek:
         if n < least and n != most:
             continue
         verdict = yield n, True
-        if verdict == Verdict.MORE and n != most:
+        if verdict == SizeVerdict.MORE and n != most:
             continue
         below = _between(node, tried, n)
         if len(below) > MOST_SIZES and n // 2 > tried:
             below, gaps = _between(node, n // 2, n), True
         found, strided = yield from _first(below)
         gaps |= strided
-        if found or verdict == Verdict.MEETS:
+        if found or verdict == SizeVerdict.MEETS:
             break
         tried = n
     return gaps
@@ -96,7 +96,7 @@ def largest(node: int, most: int, *, fastest: bool = False) -> Seek:
     """
     met = 0
     for n in doubled_sizes(node, most):
-        if (yield n, False) == Verdict.MEETS:
+        if (yield n, False) == SizeVerdict.MEETS:
             met = n
     few = most <= MOST_SIZES * node
     top = most if few else min(most, 4 * max(met, MOST_SIZES // 4 * node))

@@ -59,7 +59,7 @@ class RlJob:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Engine:
+class RolloutEngine:
     """The serving side: one replica's layout and site, and its GPUs' usable memory."""
 
     replica: Replica
@@ -148,7 +148,9 @@ def longest_job(job: Job, rl: RlJob) -> Job:
     return replace(job, layout=longest, loss=loss, logits_frac=min(1.0, frac))
 
 
-def _rollout(rl: RlJob, engine: Engine, n_gpus: int, lengths: Responses, bench: Bench) -> Rollout:
+def _rollout(
+    rl: RlJob, engine: RolloutEngine, n_gpus: int, lengths: Responses, bench: Bench
+) -> Rollout:
     replicas = max(1, n_gpus // engine.replica.n_gpus)
     if rl.engine == "hf":
         return generate(
@@ -176,7 +178,12 @@ def _rollout(rl: RlJob, engine: Engine, n_gpus: int, lengths: Responses, bench: 
 
 
 def rl_memory(
-    bench: Bench, job: Job, rl: RlJob, held: Roles, engine: Engine | None, critic: Bench | None
+    bench: Bench,
+    job: Job,
+    rl: RlJob,
+    held: Roles,
+    engine: RolloutEngine | None,
+    critic: Bench | None,
 ) -> RlMemory:
     """Memory of a training GPU: policy, the models beside it, and a colocated engine."""
     longest = longest_job(job, rl)
@@ -232,7 +239,7 @@ def _apart(job: Job, rl: RlJob) -> Job:
 
 
 def _engine_times(
-    bench: Bench, job: Job, rl: RlJob, engine: Engine, lengths: Responses
+    bench: Bench, job: Job, rl: RlJob, engine: RolloutEngine, lengths: Responses
 ) -> tuple[Rollout, float, float]:
     """(rollout, weights to the engine, engine in and out). [s]."""
     hw = bench.site(job)[0]
@@ -253,7 +260,7 @@ def _engine_times(
 
 
 def rl_estimate(
-    bench: Bench, job: Job, rl: RlJob, engine: Engine | None, *, critic: Bench | None = None
+    bench: Bench, job: Job, rl: RlJob, engine: RolloutEngine | None, *, critic: Bench | None = None
 ) -> RlEstimate:
     """Phases and memory of one RL step.
 
@@ -263,7 +270,7 @@ def rl_estimate(
         The policy's training on its GPUs.
     rl : RlJob
         Method, samples, lengths, where rollouts run.
-    engine : Engine, optional
+    engine : RolloutEngine, optional
         The serving side; None where the method has no rollout.
     critic : Bench, optional
         Model of critic and reward; default: as large as the policy.

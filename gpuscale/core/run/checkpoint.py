@@ -17,7 +17,7 @@ goes on beside it; copies stay in the memory of the host and of a peer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class CheckpointParts:
     """Checkpoint by part. [byte]."""
 
     weights_bytes: float
@@ -36,7 +36,7 @@ def checkpoint_parts(
     master_bytes: float = 4.0,
     optimizer_bytes: float = 8.0,
     trainable: float | None = None,
-) -> Parts:
+) -> CheckpointParts:
     """Size of a full checkpoint: weights, fp32 master weights and optimizer states.
 
     Gradients are not saved. 14 byte per parameter with Adam in mixed precision.
@@ -49,7 +49,9 @@ def checkpoint_parts(
     105
     """
     trained = n_params if trainable is None else trainable
-    return Parts(n_params * weights_bytes, trained * master_bytes, trained * optimizer_bytes)
+    return CheckpointParts(
+        n_params * weights_bytes, trained * master_bytes, trained * optimizer_bytes
+    )
 
 
 @dataclass(frozen=True, slots=True)

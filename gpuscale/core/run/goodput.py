@@ -59,7 +59,7 @@ def first_order_frac(
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class RunConditions:
     """What a run meets."""
 
     n_gpus: int
@@ -98,13 +98,13 @@ class Goodput:
     debug_frac: float  # hangs, debugging, restarts by hand
 
 
-def goodput(met: Conditions) -> Goodput:
+def goodput(met: RunConditions) -> Goodput:
     """Part of the elapsed time that is useful training.
 
     `met`: failures, recovery, saves; without a fixed interval the best one, at least the time that
     a save takes to be safe.
 
-    >>> llama3 = Conditions(16384, 4.21e-3, 600, 60, 1.0, 10.0)
+    >>> llama3 = RunConditions(16384, 4.21e-3, 600, 60, 1.0, 10.0)
     >>> found = goodput(llama3)
     >>> round(found.goodput_frac, 3), round(found.interval_s / 60, 1)
     (0.923, 2.3)
@@ -161,7 +161,7 @@ class Outlook:
     helps: tuple[Help, ...]  # what would help most, first
 
 
-LEVERS: dict[str, Callable[[Conditions], Conditions]] = {
+LEVERS: dict[str, Callable[[RunConditions], RunConditions]] = {
     "half the failures": lambda met: replace(
         met, per_node_day=met.per_node_day / 2, other_per_s=met.other_per_s / 2
     ),
@@ -175,13 +175,15 @@ LEVERS: dict[str, Callable[[Conditions], Conditions]] = {
 """What can be changed about a run."""
 
 
-def outlook(ideal_s: float, met: Conditions, best: Conditions, worst: Conditions) -> Outlook:
+def outlook(
+    ideal_s: float, met: RunConditions, best: RunConditions, worst: RunConditions
+) -> Outlook:
     """Time of a run with failures, and its range.
 
     `ideal_s`: time without any failure [s]. `met`: as expected. `best, worst`: ends of the range,
     as published fleets and chronicles have them.
 
-    >>> llama3 = Conditions(16384, 4.21e-3, 600, 60, 1.0, 10.0)
+    >>> llama3 = RunConditions(16384, 4.21e-3, 600, 60, 1.0, 10.0)
     >>> few, many = (replace(llama3, per_node_day=rate) for rate in (1.6e-3, 8.5e-3))
     >>> run = outlook(54 * 86400, llama3, few, many)
     >>> [round(s / 86400, 1) for s in (run.low_s, run.expected_s, run.high_s)]

@@ -21,7 +21,7 @@ from gpuscale.core.memory.peak import shards as memory_shards
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.problem import Problem, stages_dealt, unlike_stages
 from gpuscale.core.search.results import NO_TAIL, Tails
-from gpuscale.core.search.space import Grid, Space, Tail, assemblies, dealings, least_states
+from gpuscale.core.search.space import ProcessGrid, Space, Tail, assemblies, dealings, least_states
 from gpuscale.core.stages import StageParams
 
 
@@ -125,7 +125,7 @@ def _states_bytes(p: Problem, stage: StageParams, layout: Layout) -> float:
 
 
 def tails_of(
-    p: Problem, space: Space, grid: Grid, micro_batch_size: int, helps: tuple[bool, bool]
+    p: Problem, space: Space, grid: ProcessGrid, micro_batch_size: int, helps: tuple[bool, bool]
 ) -> Tails:
     """Assemblies of a grid, less those that are dominated: overlap never hurts.
 

@@ -15,7 +15,7 @@ from gpuscale.core.search.space import WIDE_EXPERT
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
-    from gpuscale.core.rules import Facts
+    from gpuscale.core.rules import RuleFacts
 
 TOKENS_OF_A_RANK = 8192
 """A sequence is not worth cutting below so many tokens."""
@@ -54,7 +54,7 @@ Burdens = list[tuple[str, float]]
 
 
 def of_degrees(
-    degrees: tuple[int, int, int, int, int, str], facts: Facts, domain_gpus: int
+    degrees: tuple[int, int, int, int, int, str], facts: RuleFacts, domain_gpus: int
 ) -> Burdens:
     """List (what, share of the step) of (tp, cp, pp, ep, etp, order), in words for a person."""
     tp, cp, pp, ep, etp, order = degrees
@@ -130,7 +130,7 @@ def total(found: Burdens) -> float:
     return sum(share for _, share in found)
 
 
-def risks(of: Layout, against: Layout, facts: Facts, domain_gpus: int) -> tuple[str, ...]:
+def risks(of: Layout, against: Layout, facts: RuleFacts, domain_gpus: int) -> tuple[str, ...]:
     """List what an expert avoids in one layout and does not find in another, the heaviest first."""
     known = burdens(against, facts, domain_gpus)
     more = [b for b in burdens(of, facts, domain_gpus) if b not in known]
@@ -138,12 +138,12 @@ def risks(of: Layout, against: Layout, facts: Facts, domain_gpus: int) -> tuple[
     return tuple(what for what, _ in heavy)
 
 
-def burdens(x: Layout, facts: Facts, domain_gpus: int) -> Burdens:
+def burdens(x: Layout, facts: RuleFacts, domain_gpus: int) -> Burdens:
     """List what an expert avoids in a layout, the heaviest first.
 
     >>> from gpuscale.core.layout import Layout
-    >>> from gpuscale.core.rules import Facts
-    >>> facts = Facts(80, (64,), (8,), (28672,), (), 0, 8192, 512, 64)
+    >>> from gpuscale.core.rules import RuleFacts
+    >>> facts = RuleFacts(80, (64,), (8,), (28672,), (), 0, 8192, 512, 64)
     >>> burdens(Layout(8192, 512, tp=4, pp=4, vpp=5, dp=4, schedule="interleaved"), facts, 8)[0]
     ('PP 4', 0.03)
     """

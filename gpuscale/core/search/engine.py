@@ -10,7 +10,7 @@ from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import pipeline_floor_s
 from gpuscale.core.search.incumbents import Incumbents
 from gpuscale.core.search.problem import Problem, problem_for
-from gpuscale.core.search.results import INFINITY, Found, Group, SearchResult
+from gpuscale.core.search.results import INFINITY, FoundLayout, LayoutGroup, SearchResult
 from gpuscale.core.search.space import Space
 from gpuscale.core.search.walk import Walk
 
@@ -72,7 +72,7 @@ def _parts(problem: Problem, space: Space) -> list[tuple[Problem, Space]]:
     return [*parts, (dual, replace(space, schedule=("dualpipe",)))]
 
 
-def _groups(walk: Walk) -> Iterator[tuple[float, Group]]:
+def _groups(walk: Walk) -> Iterator[tuple[float, LayoutGroup]]:
     """(bound, group) of every one whose model states can fit; counts all of the space."""
     space, groups, counts = walk.space, walk.groups, walk.counts
     facts, limit_s = walk.problem.facts, walk.known.slowest_s
@@ -94,7 +94,7 @@ def _groups(walk: Walk) -> Iterator[tuple[float, Group]]:
                     each_s = times.get((ep, etp, kind), 0.0)
                     if each_s * of_each >= limit_s:
                         continue
-                    group = Group(grid, ep, etp, b, *kind[:3])
+                    group = LayoutGroup(grid, ep, etp, b, *kind[:3])
                     if groups.states_too_large(group, tails) or groups.fits_nowhere(group):
                         counts.too_large += outer * tails.n_all
                         continue
@@ -108,7 +108,7 @@ def fastest(
     space: Space,
     progress: Callable[[float], None] | None = None,
     limit_s: float = INFINITY,
-) -> Found | None:
+) -> FoundLayout | None:
     """Fastest layout that fits and takes less than `limit_s`; None if none does.
 
     Raises KeyboardInterrupt if the search was interrupted: what it has may not be the fastest.

@@ -19,13 +19,13 @@ from gpuscale.core.search.bounds import (
     tails_of,
 )
 from gpuscale.core.search.problem import Problem, micro_batch_s, without_cp
-from gpuscale.core.search.results import INFINITY, Group, Tails, make_layout
-from gpuscale.core.search.space import Grid, Space, Tail
+from gpuscale.core.search.results import INFINITY, LayoutGroup, Tails, make_layout
+from gpuscale.core.search.space import ProcessGrid, Space, Tail
 from gpuscale.core.step.data_parallel import dp_overlap_helps
 from gpuscale.core.step.records import Shape
 from gpuscale.core.step.step import shape_of
 
-Kind = tuple[bool, str, str, Grid | None]
+Kind = tuple[bool, str, str, ProcessGrid | None]
 """Sequence parallelism, precision, order, and the grid where the time of a layer depends on it."""
 
 Recompute = tuple[str, int | None]
@@ -65,7 +65,7 @@ class Groups:
         self.floors: dict[tuple[object, ...], dict[int, float]] = known[2]  # of a place
         self.rooms: dict[tuple[object, ...], float] = known[3]  # in which nothing of a place fits
 
-    def tails(self, grid: Grid, micro_batch_size: int) -> Tails:
+    def tails(self, grid: ProcessGrid, micro_batch_size: int) -> Tails:
         """Return the assemblies of a grid, less those that are dominated: overlap never hurts."""
         m = self.problem.facts.global_batch_size // (grid.dp * micro_batch_size)
         key = (grid.pp, grid.dp * grid.cp, m)
@@ -81,11 +81,13 @@ class Groups:
         every = sp.overlap_tps(self.space, tp)
         return every[:1] if self.overlap_tp_helps and every[0] else every
 
-    def n_outer(self, grid: Grid) -> int:
+    def n_outer(self, grid: ProcessGrid) -> int:
         """Ways to recompute and to overlap TP in a grid. [1]."""
         return len(self.recomputes(grid.pp)) * len(sp.overlap_tps(self.space, grid.tp))
 
-    def layout(self, group: Group, recompute: Recompute, overlap_tp: bool, tail: Tail) -> Layout:
+    def layout(
+        self, group: LayoutGroup, recompute: Recompute, overlap_tp: bool, tail: Tail
+    ) -> Layout:
         """Write one layout of a group."""
         grid, ep, etp, b, sequence_parallel, precision, order = group
         return make_layout(
@@ -102,7 +104,7 @@ class Groups:
             order=order,
         )
 
-    def kinds(self, grid: Grid) -> list[Kind]:
+    def kinds(self, grid: ProcessGrid) -> list[Kind]:
         """Ways to split a sequence over TP, to multiply and to order the ranks of a grid."""
         splits = sp.sequence_parallels(self.space, self.problem.facts, grid)
         orders = sp.orders(self.space, grid)
@@ -117,21 +119,23 @@ class Groups:
         """Whether a micro-batch takes as long whatever the pipeline and the replicas."""
         return order == DEFAULT_ORDER and not self.pipeline_counts
 
-    def n_micro_batches(self, grid: Grid, b: int) -> int:
+    def n_micro_batches(self, grid: ProcessGrid, b: int) -> int:
         """Micro-batches of a pipeline; a partial last one costs a whole one. [1]."""
         return math.ceil(self.problem.facts.global_batch_size / (grid.dp * b))
 
-    def times(self, grid: Grid, b: int) -> dict[object, float]:
+    def times(self, grid: ProcessGrid, b: int) -> dict[object, float]:
         """(ep, etp, kind) -> time of a micro-batch, of all grids with as many tokens on a rank."""
         tokens = b * self.problem.facts.seq_len // grid.cp
         found: dict[object, float] = self.problem.cache.setdefault(("alone", grid.tp, tokens), {})
         return found
 
-    def alone_s(self, group: Group, tails: Tails) -> float:
+    def alone_s(self, group: LayoutGroup, tails: Tails) -> float:
         """Bound of a micro-batch of a group without recomputation and what CP exchanges. [s]."""
         return self._micro_batch_s(group, tails, without_cp)
 
-    def _micro_batch_s(self, group: Group, tails: Tails, seen: Callable[[Shape], Shape]) -> float:
+    def _micro_batch_s(
+        self, group: LayoutGroup, tails: Tails, seen: Callable[[Shape], Shape]
+    ) -> float:
         """Fastest micro-batch of a group without recomputation, of its shape as it is seen."""
         p, times = self.problem, []
         for overlap in self.overlaps(group.grid.tp):
@@ -139,7 +143,7 @@ class Groups:
             times.append(micro_batch_s(p, seen(shape_of(first, p.hardware, p.software))))
         return min(times)
 
-    def bound_s(self, group: Group, tails: Tails) -> float:
+    def bound_s(self, group: LayoutGroup, tails: Tails) -> float:
         """Bound the time of every layout of a group: its micro-batches without recomputation."""
         grid, b, cache = group.grid, group.micro_batch_size, self.problem.cache
         far = None if self.nearby(group.order) else grid
@@ -150,7 +154,7 @@ class Groups:
         m = self.n_micro_batches(grid, b)
         return pipeline_floor_s(each_s, grid.pp, m, tails.fill) * self.late
 
-    def states_too_large(self, group: Group, tails: Tails) -> bool:
+    def states_too_large(self, group: LayoutGroup, tails: Tails) -> bool:
         """Whether weights, gradients and optimizer alone are more than a GPU holds."""
         grid = group.grid
         key = (grid.tp, grid.pp, group.ep, group.etp, group.precision, *tails.dealt)
@@ -161,7 +165,9 @@ class Groups:
             self.states[key] = least
         return least > self.room_bytes
 
-    def floors_bytes(self, group: Group, tails: Tails, recompute: Recompute) -> dict[int, float]:
+    def floors_bytes(
+        self, group: LayoutGroup, tails: Tails, recompute: Recompute
+    ) -> dict[int, float]:
         """Chunks that the layers are dealt in -> bound of the memory of every layout. [byte]."""
         key = (*place_of(group), recompute)
         found = self.floors.get(key)
@@ -171,7 +177,7 @@ class Groups:
             self.floors[key] = found
         return found
 
-    def holding(self, group: Group, tails: Tails) -> dict[int, list[tuple[str, int]]]:
+    def holding(self, group: LayoutGroup, tails: Tails) -> dict[int, list[tuple[str, int]]]:
         """Ways to deal the layers of a group that fit with as much recomputation as there is."""
         ways = self.recomputes(group.grid.pp)
         most = [r for r in ways if r == ("full", None)] or ways
@@ -182,16 +188,16 @@ class Groups:
             if any(floor[vpp] <= self.room_bytes for floor in floors)
         }
 
-    def fits_nowhere(self, group: Group) -> bool:
+    def fits_nowhere(self, group: LayoutGroup) -> bool:
         """Whether nothing of a group was found to fit in as much memory."""
         return self.rooms.get(place_of(group), 0.0) >= self.room_bytes
 
-    def nothing_fits(self, group: Group) -> None:
+    def nothing_fits(self, group: LayoutGroup) -> None:
         """Note that nothing of a group fits."""
         self.rooms[place_of(group)] = self.room_bytes
 
 
-def place_of(group: Group) -> tuple[object, ...]:
+def place_of(group: LayoutGroup) -> tuple[object, ...]:
     """Leave out of a group what memory does not depend on: kind of CP, order of the ranks."""
     grid = group.grid
     return (grid.tp, grid.cp, grid.pp, *group[1:-1])

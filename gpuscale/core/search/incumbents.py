@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuscale.core.search.results import FAMILY_CUTOFF, INFINITY, Found, SearchResult, grid_of
+from gpuscale.core.search.results import FAMILY_CUTOFF, INFINITY, FoundLayout, SearchResult, grid_of
 
 ALIKE = 1.0 + 1e-12
 """Times whose ratio is less are the same but for rounding."""
@@ -18,7 +18,7 @@ class Incumbents:
     ) -> None:
         self.n_next, self.follow_families = n_next, follow_families
         self.result = SearchResult()
-        self.grids: dict[tuple[int, ...], Found] = {}
+        self.grids: dict[tuple[int, ...], FoundLayout] = {}
         self.slowest_s = self.highest_s = limit_s
         self.kth_s = self.fastest_s = self.cutoff_s = INFINITY
         self.all_families: frozenset[str] = frozenset()
@@ -47,7 +47,7 @@ class Incumbents:
             return False
         return time_s * (1.0 + share) > self._limit(names) * ALIKE
 
-    def note(self, found: Found) -> None:
+    def note(self, found: FoundLayout) -> None:
         """Keep a layout that is the best of something."""
         result = self.result
         if result.fastest is None or found[1:3] < result.fastest[1:3]:

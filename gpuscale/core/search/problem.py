@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import layout_activations, one_stage
-from gpuscale.core.rules import Facts
+from gpuscale.core.rules import RuleFacts
 from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.dispatch import DUALPIPE_DISPATCH, unable
@@ -40,7 +40,7 @@ class Problem:
     memory_facts: ModelFacts
     memory_parameters: MemoryParameters
     capacity_bytes: float
-    facts: Facts
+    facts: RuleFacts
     fit_factor: float = 1.0  # a layout is offered where its memory times this fits
     cache: dict[Any, Any] = field(default_factory=dict, repr=False)
     kernel_cache: dict[Any, Any] = field(default_factory=dict, repr=False)  # no network in it

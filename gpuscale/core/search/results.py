@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.rules import Facts
-from gpuscale.core.search.space import Grid, Tail
+from gpuscale.core.rules import RuleFacts
+from gpuscale.core.search.space import ProcessGrid, Tail
 
 INFINITY = float("inf")
 FAMILY_CUTOFF = 1.5
@@ -26,7 +26,7 @@ NO_TAIL = Tail(
 )
 
 
-class Found(NamedTuple):
+class FoundLayout(NamedTuple):
     """A layout with its time and memory; the first three fields order two of them."""
 
     weighed_s: float  # time of a step, more by the burden of the layout
@@ -36,10 +36,10 @@ class Found(NamedTuple):
     family: str
 
 
-class Group(NamedTuple):
+class LayoutGroup(NamedTuple):
     """Layouts that share all blocks but recomputation, overlap and assembly."""
 
-    grid: Grid
+    grid: ProcessGrid
     ep: int
     etp: int
     micro_batch_size: int
@@ -75,10 +75,10 @@ class Counts:
 class SearchResult:
     """Best layout, best of each family, next best grids, by their weighed time; and the fastest."""
 
-    best: Found | None = None
-    fastest: Found | None = None  # whatever its burden
-    families: dict[str, Found] = field(default_factory=dict)
-    next_best: list[Found] = field(default_factory=list)
+    best: FoundLayout | None = None
+    fastest: FoundLayout | None = None  # whatever its burden
+    families: dict[str, FoundLayout] = field(default_factory=dict)
+    next_best: list[FoundLayout] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     slower: tuple[str, ...] = ()  # families without a layout that fits within FAMILY_CUTOFF
     interrupted: bool = False
@@ -90,12 +90,12 @@ def grid_of(layout: Layout) -> tuple[int, ...]:
 
 
 @cache
-def _fields(record: Grid | Tail) -> dict[str, Any]:
+def _fields(record: ProcessGrid | Tail) -> dict[str, Any]:
     return record._asdict()
 
 
 def make_layout(
-    facts: Facts, grid: Grid, tail: Tail, recompute: tuple[str, int | None], **rest: Any
+    facts: RuleFacts, grid: ProcessGrid, tail: Tail, recompute: tuple[str, int | None], **rest: Any
 ) -> Layout:
     """Write the dimensions of the walk as a layout; `rest`: fields that neither of them has."""
     return Layout(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.layout import ORDERS, RECOMPUTE
 from gpuscale.core.rules import (
-    Facts,
+    RuleFacts,
     against_batch,
     against_cp,
     against_ep,
@@ -84,7 +84,7 @@ class Space:
     even_chunks: bool = False  # interleave in equal chunks where some number of them is equal
 
 
-class Grid(NamedTuple):
+class ProcessGrid(NamedTuple):
     """Degrees that fix the process groups of a layout."""
 
     tp: int
@@ -126,7 +126,7 @@ def powers_of_two(limit: int) -> tuple[int, ...]:
     return tuple(1 << i for i in range(max(1, limit).bit_length()))
 
 
-def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Space:
+def default_space(facts: RuleFacts, domain_gpus: int, precision: str = "bf16") -> Space:
     """Space that is searched where nothing is pinned.
 
     Everything that the framework of `facts` offers: TP up to two scale-up domains, at most 64; CP
@@ -173,7 +173,7 @@ def default_space(facts: Facts, domain_gpus: int, precision: str = "bf16") -> Sp
     )
 
 
-def grids(space: Space, facts: Facts) -> Iterator[Grid]:
+def grids(space: Space, facts: RuleFacts) -> Iterator[ProcessGrid]:
     """Walk the allowed process grids."""
     for tp in space.tp:
         if facts.n_gpus % tp or against_tp(tp, facts):
@@ -188,10 +188,10 @@ def grids(space: Space, facts: Facts) -> Iterator[Grid]:
                     if rest or against_pp(pp, 1, facts) or (space.dp and dp not in space.dp):
                         continue
                     if facts.global_batch_size % dp == 0:
-                        yield Grid(tp, cp, kind, pp, dp)
+                        yield ProcessGrid(tp, cp, kind, pp, dp)
 
 
-def expert_degrees(space: Space, facts: Facts, grid: Grid) -> list[tuple[int, int]]:
+def expert_degrees(space: Space, facts: RuleFacts, grid: ProcessGrid) -> list[tuple[int, int]]:
     """Return the allowed (ep, etp) of a grid."""
     return [
         (ep, etp)
@@ -202,7 +202,7 @@ def expert_degrees(space: Space, facts: Facts, grid: Grid) -> list[tuple[int, in
     ]
 
 
-def micro_batches(space: Space, facts: Facts, grid: Grid) -> list[int]:
+def micro_batches(space: Space, facts: RuleFacts, grid: ProcessGrid) -> list[int]:
     """Return the allowed micro-batch sizes of a grid.
 
     A micro-batch that CP divides is left out where the space has it without CP: as many tokens on a
@@ -214,7 +214,7 @@ def micro_batches(space: Space, facts: Facts, grid: Grid) -> list[int]:
     return [b for b in tried if not against_batch(b, grid.dp, facts)]
 
 
-def recomputes(space: Space, facts: Facts, pp: int) -> list[tuple[str, int | None]]:
+def recomputes(space: Space, facts: RuleFacts, pp: int) -> list[tuple[str, int | None]]:
     """(mode, layers per stage) choices: `full` also on a part of the layers of a stage."""
     stage = -(-facts.n_layers // pp)
     quarters = {max(1, stage * q // 4) for q in (1, 2, 3)} - {stage}
@@ -233,13 +233,13 @@ def recomputes(space: Space, facts: Facts, pp: int) -> list[tuple[str, int | Non
     return chosen
 
 
-def sequence_parallels(space: Space, facts: Facts, grid: Grid) -> list[bool]:
+def sequence_parallels(space: Space, facts: RuleFacts, grid: ProcessGrid) -> list[bool]:
     """Return the allowed choices of sequence parallelism, which means something with TP only."""
     tried = space.sequence_parallel if grid.tp > 1 else space.sequence_parallel[:1]
     return [on for on in tried if not against_sequence_parallel(on, grid.tp, grid.cp, facts)]
 
 
-def orders(space: Space, grid: Grid) -> tuple[str, ...]:
+def orders(space: Space, grid: ProcessGrid) -> tuple[str, ...]:
     """Return the orders of the dimensions that place some group of a grid differently.
 
     The pipeline inside DP only where TP, CP and it fit in one scale-up domain; a single order is
@@ -256,14 +256,14 @@ def overlap_tps(space: Space, tp: int) -> tuple[bool, ...]:
     return space.overlap_tp if tp > 1 else space.overlap_tp[:1]
 
 
-def tails(space: Space, facts: Facts, grid: Grid, micro_batch_size: int) -> list[Tail]:
+def tails(space: Space, facts: RuleFacts, grid: ProcessGrid, micro_batch_size: int) -> list[Tail]:
     """Return the allowed assemblies of a grid."""
     schedules, rest = assemblies(space, facts, grid, micro_batch_size)
     return [t._replace(schedule=s, vpp=v) for s, v in schedules for t in rest]
 
 
 def assemblies(
-    space: Space, facts: Facts, grid: Grid, micro_batch_size: int
+    space: Space, facts: RuleFacts, grid: ProcessGrid, micro_batch_size: int
 ) -> tuple[list[tuple[str, int]], list[Tail]]:
     """Return the allowed (schedule, vpp) of a grid, and the rest of an assembly; any pair goes."""
     _, cp, _, pp, dp = grid
@@ -319,7 +319,11 @@ def _even_first(schedules: list[tuple[str, int]], pp: int, n_layers: int) -> lis
 
 
 def dealings(
-    weights: ModelWeights, rule: str, pp: int, schedules: Sequence[tuple[str, int]], facts: Facts
+    weights: ModelWeights,
+    rule: str,
+    pp: int,
+    schedules: Sequence[tuple[str, int]],
+    facts: RuleFacts,
 ) -> dict[int, list[tuple[str, int]]]:
     """(schedule, vpp) pairs by how they deal kinds of layer to stages: vpp of the first -> pairs.
 

@@ -33,8 +33,8 @@ from gpuscale.core.search.problem import (
     stages_of,
     step_s,
 )
-from gpuscale.core.search.results import Found, Group, Tails
-from gpuscale.core.search.space import Grid, Space, Tail
+from gpuscale.core.search.results import FoundLayout, LayoutGroup, Tails
+from gpuscale.core.search.space import ProcessGrid, Space, Tail
 from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.records import StageTimes
 from gpuscale.core.step.step import shape_of
@@ -47,7 +47,7 @@ Dealt = dict[int, list[tuple[str, int]]]
 class _Node:
     """Layouts of a group with the same recomputation: their stages, and what was learnt."""
 
-    group: Group
+    group: LayoutGroup
     recompute: Recompute
     overlap_tp: bool
     vpp: int  # as which the layers are dealt to the stages
@@ -80,7 +80,7 @@ class Walk:
         self.late, self.room_bytes = problem.late, problem.room_bytes
         self.some_fits = False  # of the group in hand: fits, or was left out for its time
 
-    def visit(self, group: Group, bound_s: float, sharp: bool) -> float | None:
+    def visit(self, group: LayoutGroup, bound_s: float, sharp: bool) -> float | None:
         """Evaluate what of a group can matter; count the rest.
 
         Returns a greater bound of it, where one with what CP exchanges was not tried: not `sharp`.
@@ -121,7 +121,7 @@ class Walk:
 
     def _recomputing(
         self,
-        group: Group,
+        group: LayoutGroup,
         tails: Tails,
         recompute: Recompute,
         overlap_tp: bool,
@@ -214,7 +214,7 @@ class Walk:
             if self._hopeless(time_s, whole, (name,)):
                 self.some_fits = True
                 continue
-            found = Found(time_s * (1.0 + whole), time_s, peak_bytes(p, layout), layout, name)
+            found = FoundLayout(time_s * (1.0 + whole), time_s, peak_bytes(p, layout), layout, name)
             if found.peak_bytes > self.room_bytes:
                 counts.too_large += 1
                 node.some_too_large = True
@@ -223,7 +223,7 @@ class Walk:
             self.some_fits = True
             self.known.note(found)
 
-    def families(self, grid: Grid, ep: int, tails: Tails) -> frozenset[str]:
+    def families(self, grid: ProcessGrid, ep: int, tails: Tails) -> frozenset[str]:
         """Families that layouts of a grid can belong to; each is followed from then on."""
         key = (grid.tp > 1, grid.cp > 1, ep > 1, id(tails))
         found = self.family_names.get(key)

@@ -42,7 +42,7 @@ LEAST_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class LatencyLimit:
     """Most that a statistic of a latency may be. [s]."""
 
     statistic: str
@@ -53,8 +53,8 @@ class Limit:
 class Limits:
     """What the users are promised."""
 
-    ttft: Limit | None = None
-    tpot: Limit | None = None
+    ttft: LatencyLimit | None = None
+    tpot: LatencyLimit | None = None
 
     def uses(self, load: LoadResult) -> tuple[tuple[str, float], ...]:
         """(name, value over limit) of every limit, most used first."""
@@ -74,7 +74,7 @@ class Limits:
         return tuple(name for name, share in self.uses(load) if share > 1.0)
 
 
-class Loaded(Protocol):
+class RatedService(Protocol):
     """What can be put under a rate: a replica, or pools."""
 
     def open(self, rate_per_s: float, n: int, seed: int = 0) -> LoadResult:
@@ -101,7 +101,7 @@ def keeps_up(load: LoadResult, rate_per_s: float) -> bool:
     return load.requests_per_s >= OFFERED_FRAC * rate_per_s
 
 
-def formula_bound(service: Loaded, limits: Limits) -> float:
+def formula_bound(service: RatedService, limits: Limits) -> float:
     """Rate above which no limit can be kept: that of the means, with some slack. [1/s].
 
     A percentile from the 90th on is above the mean; a median may be below it, and is then not used.
@@ -115,7 +115,7 @@ def formula_bound(service: Loaded, limits: Limits) -> float:
     return SLACK * bound if bound else LOW_FRAC * service.most_rate()
 
 
-def capacity(service: Loaded, limits: Limits, seed: int = 0) -> Capacity:
+def capacity(service: RatedService, limits: Limits, seed: int = 0) -> Capacity:
     """Find the highest rate of one copy that keeps the limits.
 
     Latencies grow like ``1 / (1 - r / r_most)``, so the inverse of the largest use of a limit is
@@ -131,7 +131,7 @@ def capacity(service: Loaded, limits: Limits, seed: int = 0) -> Capacity:
     if limits == Limits():
         load = service.full(seed)
         return Capacity(load.requests_per_s, load, "throughput")
-    trial = Trial(service, limits, seed)
+    trial = RateTrials(service, limits, seed)
     idle = LOW_FRAC * top
     low, low_spare = idle, trial.spare(idle, FIRST_REQUESTS)
     if low_spare < 0.0:
@@ -153,10 +153,10 @@ def capacity(service: Loaded, limits: Limits, seed: int = 0) -> Capacity:
     return Capacity(low, kept, used)
 
 
-class Trial:
+class RateTrials:
     """Rates tried on a service, and the last result."""
 
-    def __init__(self, service: Loaded, limits: Limits, seed: int) -> None:
+    def __init__(self, service: RatedService, limits: Limits, seed: int) -> None:
         self.service, self.limits, self.seed = service, limits, seed
         self.load = NOTHING
 
@@ -185,7 +185,7 @@ TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
+class SteadyLoad:
     """Mean latencies of a load that comes at random."""
 
     ttft_s: float
@@ -199,7 +199,7 @@ class Steady:
         return self.ttft_s < math.inf
 
 
-NO_END = Steady(math.inf, math.inf, 1.0, math.inf)
+NO_END = SteadyLoad(math.inf, math.inf, 1.0, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class OpenLoad:
 
 def open_load(
     pass_s: Callable[[float], float], prompt_s: Callable[[float], float], load: OpenLoad
-) -> Steady:
+) -> SteadyLoad:
     """Steady state of prompts that are read along with decoding.
 
     With r the rate, T(n) a decode pass of n sequences, x(n) what a prompt adds to it, a pass takes
@@ -265,4 +265,4 @@ def open_load(
     idle_frac = 1.0 - rate * alone_s  # above 0: the first round saw to it
     alone_s += 0.5 * rate * alone_s * alone_s * (1.0 + load.prompt_cv2) / idle_frac
     ttft_s = load.request_s + busy * along_s + (1.0 - busy) * alone_s
-    return Steady(ttft_s, length_s / load.tokens_per_pass, rho, n)
+    return SteadyLoad(ttft_s, length_s / load.tokens_per_pass, rho, n)

@@ -11,7 +11,7 @@ from gpuscale.core.serving.capacity import (
     REQUESTS,
     Capacity,
     Limits,
-    Trial,
+    RateTrials,
     capacity,
     formula_bound,
 )
@@ -53,7 +53,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundReplica:
     """What a candidate can do."""
 
     candidate: Candidate
@@ -78,12 +78,12 @@ class Found:
 class Choice:
     """The best candidate and the others, best first."""
 
-    found: tuple[Found, ...]  # simulated
+    found: tuple[FoundReplica, ...]  # simulated
     bounded: tuple[Candidate, ...]  # worse by formula alone
     no_room: tuple[Candidate, ...]
 
     @property
-    def best(self) -> Found | None:
+    def best(self) -> FoundReplica | None:
         """The best one."""
         return self.found[0] if self.found else None
 
@@ -109,7 +109,7 @@ def choose(
         return _of_a_loop(fitting, lost, wanted, seed)
     bounds = {id(c): formula_bound(c.what, wanted.limits) for c in fitting}
     order = sorted(fitting, key=lambda c: _best_case(c, bounds[id(c)], wanted))
-    found: list[Found] = []
+    found: list[FoundReplica] = []
     left: list[Candidate] = []
     for c in order:
         best = min((_score(f, wanted) for f in found), default=None)
@@ -123,13 +123,13 @@ def choose(
     return Choice(tuple(found), tuple(left), lost)
 
 
-def _falls_short(c: Candidate, found: Sequence[Found], wanted: Wanted, seed: int) -> bool:
+def _falls_short(c: Candidate, found: Sequence[FoundReplica], wanted: Wanted, seed: int) -> bool:
     """Whether copies of a candidate miss the limits at the best rate so far, all GPUs given."""
     best = max((f.at_most_per_s for f in found), default=0.0)
     if wanted.n_gpus is None or wanted.limits == Limits() or best <= 0.0:
         return False
     each = best / _copies_at_most(c, wanted)
-    return Trial(c.what, wanted.limits, seed).spare(each, REQUESTS) < 0.0
+    return RateTrials(c.what, wanted.limits, seed).spare(each, REQUESTS) < 0.0
 
 
 def _copies_at_most(c: Candidate, wanted: Wanted) -> int:
@@ -157,7 +157,7 @@ def _best_case(c: Candidate, bound_per_s: float, wanted: Wanted) -> tuple[float,
     return -bound_per_s * _copies_at_most(c, wanted), -math.inf
 
 
-def _score(f: Found, wanted: Wanted) -> tuple[float, float]:
+def _score(f: FoundReplica, wanted: Wanted) -> tuple[float, float]:
     """Score of what was found; lower is better."""
     if wanted.n_gpus is None and (wanted.rate_per_s or wanted.concurrency or wanted.burst):
         if not f.meets:
@@ -166,7 +166,7 @@ def _score(f: Found, wanted: Wanted) -> tuple[float, float]:
     return -f.at_most_per_s, float(f.n_gpus)
 
 
-def _found(c: Candidate, one: Capacity, wanted: Wanted) -> Found:
+def _found(c: Candidate, one: Capacity, wanted: Wanted) -> FoundReplica:
     """Count the copies, and hold the rate asked for against the limits."""
     rate, most = wanted.rate_per_s, _copies_at_most(c, wanted)
     copies = most
@@ -177,7 +177,7 @@ def _found(c: Candidate, one: Capacity, wanted: Wanted) -> Found:
     missed: tuple[str, ...] = ()
     if one.rate_per_s <= 0.0 or (rate is not None and at_most < rate * (1.0 - 1e-9)):
         missed = wanted.limits.missed(one.load) or (one.binding,)
-    return Found(c, copies, at_most, one.load, one.binding, missed)
+    return FoundReplica(c, copies, at_most, one.load, one.binding, missed)
 
 
 def _of_a_loop(
@@ -191,7 +191,7 @@ def _of_a_loop(
         ]
         return Choice(tuple(sorted(loops, key=_loop_order)), (), lost)
     least = [(_copies_with_room(c, wanted), c) for c in fitting]
-    found: list[Found] = []
+    found: list[FoundReplica] = []
     left: list[Candidate] = []
     for copies, c in sorted(least, key=lambda offer: offer[0] * _hourly(offer[1])):
         best = min((_score(f, wanted)[0] for f in found), default=math.inf)
@@ -219,7 +219,7 @@ def _copies_with_room(c: Candidate, wanted: Wanted) -> int:
     return min(math.ceil(wanted.concurrency / (2.0 * room)), max(1, _copies_at_most(c, wanted)))
 
 
-def _loop_within(c: Candidate, least: int, wanted: Wanted, seed: int) -> Found:
+def _loop_within(c: Candidate, least: int, wanted: Wanted, seed: int) -> FoundReplica:
     """Simulate the fewest copies, `least` or more, on which a loop or burst is within the limits.
 
     Fewer requests for each copy are never slower, so the number is bisected. Where a request alone
@@ -241,23 +241,23 @@ def _loop_within(c: Candidate, least: int, wanted: Wanted, seed: int) -> Found:
     return met
 
 
-def _looped(c: Candidate, copies: int, wanted: Wanted, seed: int) -> Found:
+def _looped(c: Candidate, copies: int, wanted: Wanted, seed: int) -> FoundReplica:
     """Simulate a closed loop or a burst, shared by the copies."""
     each = max(1, round(_together(wanted) / copies))
     n = None if wanted.n_requests is None else max(each, round(wanted.n_requests / copies))
     load = c.what.closed(each, n, seed) if wanted.concurrency else c.what.burst(each, seed)
     uses = wanted.limits.uses(load)
     rate = load.requests_per_s * copies
-    return Found(
+    return FoundReplica(
         c, copies, rate, load, uses[0][0] if uses else "the load", wanted.limits.missed(load)
     )
 
 
-def _loop_order(f: Found) -> tuple[bool, float, int]:
+def _loop_order(f: FoundReplica) -> tuple[bool, float, int]:
     """Those within the limits first, then by throughput of the GPUs given, then the fewest."""
     return not f.meets, -f.at_most_per_s, f.n_gpus
 
 
-def at_rate(f: Found, rate_per_s: float, n: int, seed: int = 0) -> LoadResult:
+def at_rate(f: FoundReplica, rate_per_s: float, n: int, seed: int = 0) -> LoadResult:
     """Simulate one copy of a choice at its share of a rate."""
     return f.candidate.what.open(rate_per_s / f.copies, n, seed)

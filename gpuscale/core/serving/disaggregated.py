@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.serving.memory import cache_bytes_per_sequence
 from gpuscale.core.serving.scheduler import Simulated
 from gpuscale.core.serving.service import Demand, Service, Tuning, UnderLoad
-from gpuscale.core.serving.simulator import Engine
+from gpuscale.core.serving.simulator import SimulatedEngine
 from gpuscale.core.serving.traffic import Lengths, Traffic
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class PooledService(UnderLoad):
         """Simulate any traffic through both pools."""
         shared = Traffic([], [], [], prefix_frac=traffic.prefix_frac)
         read, made = (
-            [Worker(Engine(one.table, one.scheduler, shared)) for _ in range(n)]
+            [Worker(SimulatedEngine(one.table, one.scheduler, shared)) for _ in range(n)]
             for one, n in ((self.prefill, self.n_prefill), (self.decode, self.n_decode))
         )
         return _Chain(read, made, traffic, self.transfer_s, self.decode.pass_s(1.0)).run()
@@ -107,7 +107,7 @@ class Worker:
 
     __slots__ = ("engine", "given")
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: SimulatedEngine) -> None:
         self.engine, self.given = engine, list[int]()
 
 

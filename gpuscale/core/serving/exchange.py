@@ -10,7 +10,7 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.network.expected import (
-    Traffic,
+    LinkTraffic,
     destination_nodes,
     expected_collective_time_s,
     traffic_time_s,
@@ -84,7 +84,7 @@ def exchange_s(
     time_s = 0.0
     for op, element in (("moe-dispatch", DISPATCH_BYTES), ("moe-combine", COMBINE_BYTES)):
         one = rounded(each) * width * element
-        traffic = Traffic(
+        traffic = LinkTraffic(
             inner_bytes=one * min(ffn.top_k, ep) * (1.0 - 1.0 / inside),
             outer_bytes=one * met * (1.0 - 1.0 / nodes),
             inner_hops=log2(inside) if inside > 1 else 0.0,

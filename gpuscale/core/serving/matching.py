@@ -37,7 +37,7 @@ LEAST_REQUESTS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class RatedWorker:
     """One worker and the rate that it keeps within its limit."""
 
     service: Service
@@ -49,9 +49,9 @@ class Worker:
         return self.rate_per_s / self.service.n_gpus
 
 
-def workers(services: Sequence[Service], ttft_s: float, tpot_s: float) -> list[Worker]:
+def workers(services: Sequence[Service], ttft_s: float, tpot_s: float) -> list[RatedWorker]:
     """Workers by their rate a GPU within limits of the formula's means, best first."""
-    found = [Worker(s, s.most_rate(ttft_s, tpot_s)) for s in services if s.fits]
+    found = [RatedWorker(s, s.most_rate(ttft_s, tpot_s)) for s in services if s.fits]
     kept = [w for w in found if w.rate_per_s > 0.0]
     return sorted(kept, key=lambda w: (-w.per_gpu, w.service.n_gpus))
 
@@ -87,7 +87,7 @@ def matched(
 
 
 def _counts(
-    read: Worker, made: Worker, n_gpus: int | None, rate_per_s: float | None
+    read: RatedWorker, made: RatedWorker, n_gpus: int | None, rate_per_s: float | None
 ) -> list[tuple[int, int]]:
     """Numbers of workers worth trying."""
     if n_gpus is None:
@@ -109,7 +109,7 @@ def _counts(
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ServingPoint:
     """One way to serve: speed of a user and of a GPU."""
 
     kind: str  # aggregated, disaggregated
@@ -132,7 +132,7 @@ def loops(most: float) -> list[int]:
     return [2**i for i in range(MOST_DOUBLINGS) if 2**i <= max(1.0, most)]
 
 
-def aggregated_points(service: Service, engine: str, weights: str) -> list[Point]:
+def aggregated_points(service: Service, engine: str, weights: str) -> list[ServingPoint]:
     """Simulate closed loops of a replica."""
     label, found = layout_text(service.replica), []
     for c in loops(service.sequences_with_room):
@@ -140,7 +140,7 @@ def aggregated_points(service: Service, engine: str, weights: str) -> list[Point
         if load.tpot.mean_s <= 0.0:
             continue
         found.append(
-            Point(
+            ServingPoint(
                 kind="aggregated",
                 layout=label,
                 engine=engine,
@@ -156,8 +156,8 @@ def aggregated_points(service: Service, engine: str, weights: str) -> list[Point
 
 
 def disaggregated_points(
-    prefill: Worker, decode: Service, engine: str, weights: str
-) -> list[Point]:
+    prefill: RatedWorker, decode: Service, engine: str, weights: str
+) -> list[ServingPoint]:
     """Decode workers beside as much of a prefill worker as their rate needs."""
     more, found = max(1.0, decode.demand.outputs.mean - 1.0), []
     read, gives = prefill.service, decode.scheduler.tokens_per_pass
@@ -167,7 +167,7 @@ def disaggregated_points(
         gpus = decode.n_gpus + rate / prefill.per_gpu
         steady = read.steady(BUSY_FRAC * prefill.rate_per_s)
         found.append(
-            Point(
+            ServingPoint(
                 kind="disaggregated",
                 layout=f"{layout_text(read.replica)} read, {layout_text(decode.replica)} decode",
                 engine=engine,
@@ -182,14 +182,14 @@ def disaggregated_points(
     return found
 
 
-def frontier(points: Sequence[Point]) -> list[Point]:
+def frontier(points: Sequence[ServingPoint]) -> list[ServingPoint]:
     """Points that no other beats in both speeds, fastest user first.
 
-    >>> p = [Point("", "", "", "", 1, u, g, 0.0, 0.0) for u, g in ((9, 1), (5, 5), (4, 4))]
+    >>> p = [ServingPoint("", "", "", "", 1, u, g, 0.0, 0.0) for u, g in ((9, 1), (5, 5), (4, 4))]
     >>> [x.tokens_per_s_per_user for x in frontier(p)]
     [9, 5]
     """
-    kept: list[Point] = []
+    kept: list[ServingPoint] = []
     best = 0.0
     for one in sorted(points, key=lambda p: (-p.tokens_per_s_per_user, -p.tokens_per_s_per_gpu)):
         if one.tokens_per_s_per_gpu > best:

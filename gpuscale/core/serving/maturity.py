@@ -18,7 +18,7 @@ DAYS_PER_MONTH = 30.44
 
 
 @dataclass(frozen=True, slots=True)
-class Maturity:
+class EngineMaturity:
     """An architecture on a version of an engine.
 
     `stage` is "settled" (its kernels are fused and tuned), "new" (it runs as it comes) or "first"
@@ -40,7 +40,7 @@ class Maturity:
         return months_between(self.released, self.engine_day)
 
 
-SETTLED = Maturity()
+SETTLED = EngineMaturity()
 """Nothing new about it."""
 
 
@@ -76,13 +76,13 @@ class Ages:
     settled: float = 6.0  # from here on: settled
 
 
-def maturity(model: ModelSpec, released: str, engine_day: str, ages: Ages) -> Maturity:
+def maturity(model: ModelSpec, released: str, engine_day: str, ages: Ages) -> EngineMaturity:
     """Judge an architecture by its age; one whose release nobody has noted is newer than all."""
     if not needs_kernels(model):
         return SETTLED
     months = months_between(released, engine_day)
     if not released or (months is not None and months < ages.first):
-        return Maturity("first", engine_day, released)
+        return EngineMaturity("first", engine_day, released)
     if months is not None and months < ages.settled:
-        return Maturity("new", engine_day, released)
+        return EngineMaturity("new", engine_day, released)
     return SETTLED

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuscale.core.serving.capacity import OpenLoad, Steady, open_load
+from gpuscale.core.serving.capacity import OpenLoad, SteadyLoad, open_load
 from gpuscale.core.serving.extras import Extras, freed_bytes
 from gpuscale.core.serving.memory import CacheRoom, cache_bytes_per_sequence, cache_room
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, LoadResult, summarise
@@ -328,7 +328,7 @@ class Service(UnderLoad):
         chunk = self.scheduler.token_budget / self.replica.dp_attention
         return max(1.0, math.ceil(self._prompt_tokens / chunk))
 
-    def steady(self, rate_per_s: float) -> Steady:
+    def steady(self, rate_per_s: float) -> SteadyLoad:
         """Mean latencies by the formula, requests at random.
 
         As many prompts share a pass as come during one, up to the token budget.
@@ -344,7 +344,7 @@ class Service(UnderLoad):
             most_sequences=self.sequences_with_room,
         )
         most = max(1, int(s.token_budget / self._prompt_tokens))
-        found, together = Steady(math.inf, math.inf, 1.0, math.inf), most
+        found, together = SteadyLoad(math.inf, math.inf, 1.0, math.inf), most
         for _ in range(4):
             new = open_load(self.pass_s, functools.partial(self.prompt_s, together=together), load)
             if not new.stable:

@@ -40,7 +40,7 @@ GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 """Its multiples fill the unit interval evenly (Knuth 1998, volume 3, section 6.4)."""
 
 
-class Engine:
+class SimulatedEngine:
     """State of the simulation; `simulate` runs it."""
 
     def __init__(self, times: StepTimes, scheduler: Scheduler, traffic: Traffic) -> None:
@@ -372,4 +372,4 @@ def simulate(
     make a load: empty, unsorted, below 1.
     """
     traffic.check()
-    return Engine(times, scheduler, traffic).run(progress)
+    return SimulatedEngine(times, scheduler, traffic).run(progress)

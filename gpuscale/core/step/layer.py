@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.context import CONTEXT_KINDS, Split
+from gpuscale.core.context import CONTEXT_KINDS, ContextShape
 from gpuscale.core.formats import element_bytes, number_format
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.moe import FfnTime, ffn_s
@@ -314,7 +314,7 @@ def _context_comm(mix: MixerTime, hidden: int, hw: Hardware, shape: Shape, token
     """Exchanges of context parallelism in the forward pass, by the kind's own row. [s]."""
     inside = max(1, hw.scaleup_domain_gpus // shape.cp_stride)
     kv_bytes = mix.kv_bytes
-    split = Split(shape.cp, shape.tp, min(shape.cp, inside), tokens, hidden, kv_bytes)
+    split = ContextShape(shape.cp, shape.tp, min(shape.cp, inside), tokens, hidden, kv_bytes)
     total = 0.0
     for op, ranks, apart, n_bytes in CONTEXT_KINDS[shape.cp_kind].exchanges(split):
         stride = shape.cp_stride * apart

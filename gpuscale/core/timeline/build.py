@@ -15,7 +15,7 @@ from gpuscale.core.schedules import SCHEDULES, Pass, orders
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.step import Stage, breakdown, model_stages, shape_of, stage_times
-from gpuscale.core.timeline.records import DeviceTime, Event, MemoryCurve, Timeline
+from gpuscale.core.timeline.records import DeviceTime, Event, MemoryCurve, StepTimeline
 from gpuscale.core.timeline.replay import Placing, Replay, placed, replay, stretched
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def timeline(
     facts: ModelFacts | None = None,
     memory: MemoryParameters | None = None,
     most_passes: int = MOST_PASSES,
-) -> Timeline:
+) -> StepTimeline:
     """Lay the expected step out in time.
 
     The passes of the schedule are replayed with their dependencies and the stage times of the
@@ -152,7 +152,7 @@ def timeline(
     curves = tuple(
         _memory(d, found.run.times[d], held, laid, parts.total_s) for d, held in enumerate(memories)
     )
-    return Timeline(
+    return StepTimeline(
         total_s=parts.total_s,
         schedule=layout.schedule_name if pp > 1 else "no pipeline",
         n_devices=pp,

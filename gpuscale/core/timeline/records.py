@@ -48,7 +48,7 @@ class DeviceTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class StepTimeline:
     """One training step, event by event; `total_s` is the expected time of the step."""
 
     total_s: float

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gpuscale.core.kernel.residual_table import Axis
+from gpuscale.core.kernel.residual_table import LogAxis
 from gpuscale.core.network.calibration import (
     GENERAL_NETWORK_OP,
     GENERAL_OP,
@@ -32,13 +32,13 @@ PRIORS: dict[str, tuple[str, float]] = {  # field -> (scale, standard deviation)
 ERROR_SCALE = 0.1
 LENGTH, SPREAD, NOISE = 2.0, 0.2, 0.08  # natural logarithms of size; of the correction
 RANK_SCALE = 2.0  # a factor e in ranks counts as this many in size
-SIZE_AXIS, RANK_AXIS = Axis(8, 2, 14), Axis(1, 1, 3)  # 256 B .. 16 GiB, 2 .. 8 ranks
+SIZE_AXIS, RANK_AXIS = LogAxis(8, 2, 14), LogAxis(1, 1, 3)  # 256 B .. 16 GiB, 2 .. 8 ranks
 
 Fitted = Mapping[str, OpCalibration]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CollectiveFit:
     """One fit: the kinds of collective on one link that share rows."""
 
     link: str
@@ -83,7 +83,7 @@ def from_vector(x: Sequence[float]) -> OpCalibration:
 
 
 def fabric_with(
-    inner: LinkCalibration, outer: LinkCalibration, job: Job, ops: Fitted
+    inner: LinkCalibration, outer: LinkCalibration, job: CollectiveFit, ops: Fitted
 ) -> FabricCalibration:
     """Fabric whose job's ops are replaced."""
     if job.inner:
@@ -92,7 +92,10 @@ def fabric_with(
 
 
 def log_errors(
-    rows: Sequence[CollectiveRow], links: Mapping[str, LinkCalibration], job: Job, ops: Fitted
+    rows: Sequence[CollectiveRow],
+    links: Mapping[str, LinkCalibration],
+    job: CollectiveFit,
+    ops: Fitted,
 ) -> Vector:
     """log(expected / measured) of each row."""
     fabrics: dict[tuple[str, str], FabricCalibration] = {}
@@ -110,7 +113,7 @@ def log_errors(
 def fit_ops(
     rows: Sequence[CollectiveRow],
     links: Mapping[str, LinkCalibration],
-    job: Job,
+    job: CollectiveFit,
     start: OpCalibration | None = None,
 ) -> dict[str, OpCalibration]:
     """Constants of the job's kinds, by robust least squares with priors.

@@ -1,6 +1,6 @@
 """What a fit of matrix products lets free, and how it smooths what is left."""
 
-from gpuscale.core.kernel.residual_table import Axis
+from gpuscale.core.kernel.residual_table import LogAxis
 
 PRIORS: dict[str, tuple[str, float]] = {  # field -> (scale, standard deviation around `GENERAL`)
     "floor_s": ("log", 0.4),
@@ -20,4 +20,8 @@ PRIORS: dict[str, tuple[str, float]] = {  # field -> (scale, standard deviation 
 """Weakly informative priors: what a few measurements cannot tell stays near the general value."""
 
 LENGTH, SPREAD, NOISE = 2.5, 0.12, 0.03  # of the smoothing, in natural logarithms
-AXES = (Axis(0, 2, 9), Axis(7, 2, 6), Axis(8, 2, 5))  # m 1..65536, n 128..131072, k 256..65536
+AXES = (
+    LogAxis(0, 2, 9),
+    LogAxis(7, 2, 6),
+    LogAxis(8, 2, 5),
+)  # m 1..65536, n 128..131072, k 256..65536

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscale.core.kernel.calibration import MatmulCalibration
-from gpuscale.core.kernel.residual_table import Axis
+from gpuscale.core.kernel.residual_table import LogAxis
 from gpuscale.core.network.calibration import (
     KIND,
     FabricCalibration,
@@ -18,7 +18,7 @@ from gpuscale.core.network.calibration import (
 )
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.fit import collective_fit, gemm_fit
-from gpuscale.evidence.fit.collective_fit import Job
+from gpuscale.evidence.fit.collective_fit import CollectiveFit
 from gpuscale.evidence.fit.least_squares import smooth
 from gpuscale.evidence.fit.records import FitLine
 from gpuscale.evidence.score.collectives import CollectiveRow
@@ -109,7 +109,7 @@ def _median_error(left: Sequence[float]) -> float:
     return quantile([abs(math.exp(-v) - 1.0) for v in left], 0.5)
 
 
-def _axis_toml(axis: Axis) -> dict[str, float | int]:
+def _axis_toml(axis: LogAxis) -> dict[str, float | int]:
     return {"start": axis.start, "step": axis.step, "n": axis.n}
 
 
@@ -238,5 +238,5 @@ def _domain_op(
 def _network_op(
     rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration], link: str, kind: str
 ) -> tuple[OpCalibration, Overlay]:
-    job = Job(link, (kind,), inner=False)
+    job = CollectiveFit(link, (kind,), inner=False)
     return collective_fit.fit_ops(rows, links, job, links[link].op(kind))[kind], {}

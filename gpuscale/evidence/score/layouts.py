@@ -14,7 +14,7 @@ from gpuscale.evidence.score.runs import is_stalled, read_runs, scored_run
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RankingScore:
     """How good the ranking of one group of layouts is, or of all groups (means)."""
 
     name: str
@@ -88,7 +88,7 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     return correlation(x, y) if min(len({*x}), len({*y})) > 1 else 1.0
 
 
-def group_choice(name: str, rows: Sequence[ScoredRow]) -> Choice:
+def group_choice(name: str, rows: Sequence[ScoredRow]) -> RankingScore:
     """Judge the ranking of one group by its predicted throughput."""
     measured = [row.measured or 0.0 for row in rows]
     predicted = [row.predicted or 0.0 for row in rows]
@@ -96,10 +96,10 @@ def group_choice(name: str, rows: Sequence[ScoredRow]) -> Choice:
     best = max(measured)
     first = measured[order[0]] / best
     three = max(measured[i] for i in order[:3]) / best
-    return Choice(name, len(rows), first, three, spearman(predicted, measured), first)
+    return RankingScore(name, len(rows), first, three, spearman(predicted, measured), first)
 
 
-def layout_choices(rows: Sequence[ScoredRow], clean_only: bool = True) -> list[Choice]:
+def layout_choices(rows: Sequence[ScoredRow], clean_only: bool = True) -> list[RankingScore]:
     """One judgement for each group, and the mean of all as the last."""
     groups: dict[str, list[ScoredRow]] = {}
     for row in rows:
@@ -108,7 +108,7 @@ def layout_choices(rows: Sequence[ScoredRow], clean_only: bool = True) -> list[C
     found = [group_choice(name, group) for name, group in groups.items() if len(group) > 1]
     if found:
         found.append(
-            Choice(
+            RankingScore(
                 "all",
                 sum(c.n_rows for c in found),
                 fmean(c.first_pick_frac for c in found),

@@ -45,7 +45,7 @@ class ScoredRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ErrorSummary:
     """Errors of a set of rows; fractions, not percent. Field names are the JSON keys."""
 
     name: str
@@ -76,15 +76,15 @@ def quantile(values: Sequence[float], q: float) -> float:
     return ordered[low] + (at - low) * (ordered[high] - ordered[low])
 
 
-def summarise(rows: Iterable[ScoredRow], name: str = "all") -> Summary:
+def summarise(rows: Iterable[ScoredRow], name: str = "all") -> ErrorSummary:
     """Errors of `rows`: absolute relative error |predicted/measured - 1| and its statistics."""
     rows = list(rows)
     ratios = [r for row in rows if (r := row.ratio) is not None]
     inside = [i for row in rows if (i := row.inside) is not None]
     if not ratios:
-        return Summary(name, len(rows), 0)
+        return ErrorSummary(name, len(rows), 0)
     errors = [abs(r - 1.0) for r in ratios]
-    return Summary(
+    return ErrorSummary(
         name=name,
         n_rows=len(rows),
         n_scored=len(ratios),
@@ -97,7 +97,7 @@ def summarise(rows: Iterable[ScoredRow], name: str = "all") -> Summary:
     )
 
 
-def summarise_by(rows: Iterable[ScoredRow], key: str) -> list[Summary]:
+def summarise_by(rows: Iterable[ScoredRow], key: str) -> list[ErrorSummary]:
     """One summary for each value of `row.classes[key]` ("gpu" and "quantity" also work).
 
     Rows that lack the class are summarised under "?"; the order is that of first appearance.

@@ -17,13 +17,13 @@ from gpuscale.io.hf.orders import (
     n_layers,
     names_of,
 )
-from gpuscale.io.hf.parts import MIXERS, Parts, Row, attention, dense, moe, window_tokens
+from gpuscale.io.hf.parts import MIXERS, FamilyRow, Parts, attention, dense, moe, window_tokens
 from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn, NoFfn
 
-Build = Callable[[Keys, Row], Any]
+Build = Callable[[Keys, FamilyRow], Any]
 
 
-def family_parts(name: str, k: Keys, row: Row) -> Parts:
+def family_parts(name: str, k: Keys, row: FamilyRow) -> Parts:
     """Read the layers of a config of the family of this name and row."""
     if name in WHOLE:
         return WHOLE[name](k, row)
@@ -36,7 +36,9 @@ def family_parts(name: str, k: Keys, row: Row) -> Parts:
     return parts
 
 
-def _parts(k: Keys, row: Row, mixers: list[str], ffns: list[str], own: dict[str, Build]) -> Parts:
+def _parts(
+    k: Keys, row: FamilyRow, mixers: list[str], ffns: list[str], own: dict[str, Build]
+) -> Parts:
     """Build what the layers name, and only that, so that no unused key is asked for."""
     read: dict[str, Build] = {**MIXERS, "dense": dense, "moe": moe, **own}
     return Parts(
@@ -50,12 +52,12 @@ def _parts(k: Keys, row: Row, mixers: list[str], ffns: list[str], own: dict[str,
 # --- what a row cannot say of a part -------------------------------------------------------------
 
 
-def _phi(k: Keys, row: Row) -> Attention:
+def _phi(k: Keys, row: FamilyRow) -> Attention:
     full = attention(k, row)
     return replace(full, extra_params=4 * full.head_dim) if k.flag("qk_layernorm") else full
 
 
-def _falcon(k: Keys, row: Row) -> Attention:
+def _falcon(k: Keys, row: FamilyRow) -> Attention:
     """Multi-query, or grouped heads in the new architecture."""
     heads = k.integer("num_attention_heads")
     if k.flag("new_decoder_architecture"):
@@ -66,7 +68,7 @@ def _falcon(k: Keys, row: Row) -> Attention:
     return attention(k, row, n_kv_heads=kv_heads, head_dim=width)
 
 
-def _mimo(k: Keys, row: Row) -> Attention:
+def _mimo(k: Keys, row: FamilyRow) -> Attention:
     return attention(
         k,
         row,
@@ -78,7 +80,7 @@ def _mimo(k: Keys, row: Row) -> Attention:
     )
 
 
-def _mimo_sliding(k: Keys, row: Row) -> Attention:
+def _mimo_sliding(k: Keys, row: FamilyRow) -> Attention:
     full = _mimo(k, row)
     return replace(
         full,
@@ -91,25 +93,25 @@ def _mimo_sliding(k: Keys, row: Row) -> Attention:
     )
 
 
-def _step3(k: Keys, row: Row) -> Attention:
+def _step3(k: Keys, row: FamilyRow) -> Attention:
     """Low-rank query, one KV head."""
     kv_heads = k.integer("num_key_value_heads", 1)
     return attention(k, row, n_kv_heads=kv_heads, q_lora_rank=k.integer("share_q_dim"))
 
 
-def _step3p5(k: Keys, row: Row, **more: Any) -> Attention:
+def _step3p5(k: Keys, row: FamilyRow, **more: Any) -> Attention:
     per_head = k.table.get("gating", True) in (True, "per-head")
     return attention(k, row, head_gate=per_head, output_gate=not per_head, **more)
 
 
-def _step3p5_sliding(k: Keys, row: Row) -> Attention:
+def _step3p5_sliding(k: Keys, row: FamilyRow) -> Attention:
     other = k.below("attention_other_setting").optional("num_attention_heads")
     heads = k.optional("num_sliding_attention_heads") or other
     heads = heads or k.integer("num_attention_heads")
     return _step3p5(k, row, n_heads=heads, window_tokens=window_tokens(k, row))
 
 
-def _lfm2_mlp(k: Keys, row: Row) -> DenseFfn:
+def _lfm2_mlp(k: Keys, row: FamilyRow) -> DenseFfn:
     """Read an MLP whose width is adjusted."""
     width = k.optional("block_ff_dim") or k.integer("intermediate_size")
     if k.flag("block_auto_adjust_ff_dim", True):
@@ -118,7 +120,7 @@ def _lfm2_mlp(k: Keys, row: Row) -> DenseFfn:
     return DenseFfn(ffn_hidden_size=width)
 
 
-def _ernie_experts(k: Keys, row: Row) -> MoeFfn:
+def _ernie_experts(k: Keys, row: FamilyRow) -> MoeFfn:
     shared = k.integer("moe_num_shared_experts", 0, least=0) * k.integer(row.expert_width)
     biased = k.flag("use_bias") and shared
     extra = 2 * shared + k.integer("hidden_size") if biased else 0
@@ -171,7 +173,7 @@ _NEMOTRON |= {"*": "full", "attention": "full", "full_attention": "full"}
 _NEMOTRON |= {"E": "moe", "moe": "moe", "-": "dense", "mlp": "dense"}
 
 
-def _nemotron_h(k: Keys, row: Row) -> Parts:
+def _nemotron_h(k: Keys, row: FamilyRow) -> Parts:
     """Nemotron-H and Nemotron 3: each layer is a mixer or an FFN, with one norm."""
     kinds: list[Any] | str | None = k.sequence("layers_block_type") or k.sequence("layer_types")
     if kinds is None:
@@ -201,12 +203,12 @@ def _nemotron_h(k: Keys, row: Row) -> Parts:
     return parts
 
 
-def _nemotron_attention(k: Keys, row: Row) -> Attention:
+def _nemotron_attention(k: Keys, row: FamilyRow) -> Attention:
     width = k.optional("head_dim") if k.table.get("head_dim") else k.optional("attention_head_dim")
     return attention(k, row, head_dim=width or k.integer("head_dim"))
 
 
-def _nemotron_experts(k: Keys, row: Row, bias: bool) -> MoeFfn:
+def _nemotron_experts(k: Keys, row: FamilyRow, bias: bool) -> MoeFfn:
     n_shared = k.integer("n_shared_experts", 1, least=0)
     shared = k.integer("moe_shared_expert_intermediate_size", 0, least=0) if n_shared else 0
     latent, h = k.optional("moe_latent_size"), k.integer("hidden_size")
@@ -221,7 +223,7 @@ def _nemotron_experts(k: Keys, row: Row, bias: bool) -> MoeFfn:
     )
 
 
-def _gemma4(k: Keys, row: Row) -> Parts:
+def _gemma4(k: Keys, row: FamilyRow) -> Parts:
     """Gemma 4: wider full layers, K=V, shared KV, per-layer embeddings, experts beside the MLP."""
     n = n_layers(k)
     types = layer_types(k, n, lambda i: (i + 1) % 6 == 0)
@@ -243,7 +245,7 @@ def _gemma4(k: Keys, row: Row) -> Parts:
     return Parts(list(zip(names, ffn_names, strict=True)), mixers, ffns, spec)
 
 
-def _gemma4_mixers(k: Keys, row: Row, names: list[str]) -> dict[str, AnyMixer]:
+def _gemma4_mixers(k: Keys, row: FamilyRow, names: list[str]) -> dict[str, AnyMixer]:
     equal = k.flag("attention_k_eq_v")
     sliding = attention(k, row, window_tokens=k.integer("sliding_window"))
     kv = k.optional("num_global_key_value_heads") if equal else None
@@ -276,7 +278,7 @@ def _gemma4_ffn(k: Keys, name: str) -> DenseFfn | MoeFfn:
     )
 
 
-def _dbrx(k: Keys, row: Row) -> Parts:
+def _dbrx(k: Keys, row: FamilyRow) -> Parts:
     """DBRX: LayerNorm without bias, experts in every layer; nested configs."""
     n, h, heads = n_layers(k), k.integer("hidden_size"), k.integer("num_attention_heads")
     kv_heads = k.below("attn_config").integer("kv_n_heads", 1)
@@ -291,7 +293,7 @@ def _dbrx(k: Keys, row: Row) -> Parts:
     return Parts([("full", "moe")] * n, {"full": full}, {"moe": experts}, spec)
 
 
-def _any(k: Keys, row: Row) -> Parts:
+def _any(k: Keys, row: FamilyRow) -> Parts:
     """Unknown model type: a plain decoder from the keys there are."""
     n = n_layers(k)
     if k.given("kv_lora_rank"):
@@ -308,7 +310,7 @@ def _any(k: Keys, row: Row) -> Parts:
     return _parts(k, row, names_of(types), names, {})
 
 
-WHOLE: dict[str, Callable[[Keys, Row], Parts]] = {
+WHOLE: dict[str, Callable[[Keys, FamilyRow], Parts]] = {
     "nemotron_h": _nemotron_h,
     "gemma4": _gemma4,
     "dbrx": _dbrx,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gpuscale.io.hf.keys import Keys
-from gpuscale.io.hf.parts import Row
+from gpuscale.io.hf.parts import FamilyRow
 from gpuscale.specs.pattern import MAX_LAYERS
 
 SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
@@ -36,19 +36,19 @@ def names_of(layer_types: Iterable[str]) -> list[str]:
     return ["sliding" if kind in SLIDING else "full" for kind in layer_types]
 
 
-def _window(k: Keys, n: int, row: Row) -> list[str]:
+def _window(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """One window for all layers, if any."""
     return ["sliding" if k.optional("sliding_window") else "full"] * n
 
 
-def _max_window(k: Keys, n: int, row: Row) -> list[str]:
+def _max_window(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """Windows from a layer on, where they are switched on (Qwen)."""
     start = k.integer("max_window_layers", 0, least=0)
     slides = k.flag("use_sliding_window") and k.optional("sliding_window") is not None
     return names_of(layer_types(k, n, lambda i: not (slides and i >= start)))
 
 
-def turns(k: Keys, n: int, row: Row, slides: bool = True) -> list[str]:
+def turns(k: Keys, n: int, row: FamilyRow, slides: bool = True) -> list[str]:
     """One full layer in so many; a pattern such as LLLG is gone through."""
     key, default = row.every
     pattern = k.find(key)
@@ -58,25 +58,25 @@ def turns(k: Keys, n: int, row: Row, slides: bool = True) -> list[str]:
     return names_of(layer_types(k, n, lambda i: not slides or (i + 1) % every == 0))
 
 
-def _every(k: Keys, n: int, row: Row) -> list[str]:
+def _every(k: Keys, n: int, row: FamilyRow) -> list[str]:
     return turns(k, n, row, k.optional("sliding_window") is not None)
 
 
-def _no_rope(k: Keys, n: int, row: Row) -> list[str]:
+def _no_rope(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """Layers without rotary positions are full (Llama 4)."""
     rope = k.per_layer("no_rope_layers", n)
     interval = k.integer("no_rope_layer_interval", 4)
     return names_of(layer_types(k, n, lambda i: not (rope[i] if rope else (i + 1) % interval)))
 
 
-def _mimo(k: Keys, n: int, row: Row) -> list[str]:
+def _mimo(k: Keys, n: int, row: FamilyRow) -> list[str]:
     order = k.per_layer("hybrid_layer_pattern", n)
     return names_of(
         layer_types(k, n, lambda i: not order[i] if order else i == 0 or (i + 1) % 6 == 0)
     )
 
 
-def _block_sparse(k: Keys, n: int, row: Row) -> list[str]:
+def _block_sparse(k: Keys, n: int, row: FamilyRow) -> list[str]:
     types = layer_types(k, n)
     freq = k.below("sparse_attention_config").per_layer("sparse_attention_freq", n)
     if freq is not None and k.table.get("layer_types") is None:
@@ -91,24 +91,24 @@ def _either(k: Keys, n: int, kind: str, name: str, full: Callable[[int], Any]) -
     return ["full" if one else name for one in is_full]
 
 
-def _delta(k: Keys, n: int, row: Row) -> list[str]:
+def _delta(k: Keys, n: int, row: FamilyRow) -> list[str]:
     every = k.integer("full_attention_interval", 4)
     return _either(k, n, "linear_attention", "delta", lambda i: (i + 1) % every == 0)
 
 
-def _conv(k: Keys, n: int, row: Row) -> list[str]:
+def _conv(k: Keys, n: int, row: FamilyRow) -> list[str]:
     full = k.layer_numbers("full_attn_idxs") or set()
     return _either(k, n, "conv", "conv", full.__contains__)
 
 
-def _lightning(k: Keys, n: int, row: Row) -> list[str]:
+def _lightning(k: Keys, n: int, row: FamilyRow) -> list[str]:
     old = k.per_layer("attn_type_list", n)
     if k.given("layer_types"):
         return ["full" if t == "full_attention" else "lightning" for t in layer_types(k, n)]
     return ["full" if (old[i] if old else i % 2 == 0) else "lightning" for i in range(n)]
 
 
-def _indexed(k: Keys, n: int, row: Row) -> list[str]:
+def _indexed(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """Layers with an indexer of their own, and those that share that of one before."""
     order: Any = k.per_layer("indexer_types", n)
     short = k.table.get("index_topk_pattern")
@@ -126,7 +126,7 @@ _V4 |= {"heavily_compressed_attention": "hca"}
 _V4_RATIOS = {0: "window", 4: "csa", 128: "hca"}
 
 
-def _compressed(k: Keys, n: int, row: Row) -> list[str]:
+def _compressed(k: Keys, n: int, row: FamilyRow) -> list[str]:
     ratios, types = k.per_layer("compress_ratios", n), k.per_layer("layer_types", n)
     if types is None and ratios is None:
         first = min(n, 2)
@@ -138,7 +138,7 @@ def _compressed(k: Keys, n: int, row: Row) -> list[str]:
     return [known[kind] for kind in said or ()]
 
 
-Order = Callable[[Keys, int, Row], list[str]]
+Order = Callable[[Keys, int, FamilyRow], list[str]]
 
 LAYERS: dict[str, Order] = {
     "full": lambda k, n, row: ["full"] * n,
@@ -165,7 +165,7 @@ def _moe_where(n: int, has: Callable[[int], Any]) -> list[str]:
     return ["moe" if has(i) else "dense" for i in range(n)]
 
 
-def after_first(k: Keys, n: int, row: Row) -> list[str]:
+def after_first(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """By mlp_layer_types, or by first_k_dense_replace and a frequency or a list of them."""
     if "n_routed_experts" in k.table and not k.find("num_local_experts"):
         return ["dense"] * n
@@ -180,7 +180,7 @@ def after_first(k: Keys, n: int, row: Row) -> list[str]:
     return _moe_where(n, lambda i: i >= first and i % every == 0)
 
 
-def _sparse_step(k: Keys, n: int, row: Row) -> list[str]:
+def _sparse_step(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """By mlp_only_layers and decoder_sparse_step (Qwen)."""
     only = k.layer_numbers("mlp_only_layers") or set()
     step = k.integer("decoder_sparse_step", 1)
@@ -188,14 +188,14 @@ def _sparse_step(k: Keys, n: int, row: Row) -> list[str]:
     return _moe_where(n, lambda i: i not in only and experts and (i + 1) % step == 0)
 
 
-def _interleaved(k: Keys, n: int, row: Row) -> list[str]:
+def _interleaved(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """By a list, or every so many layers (Llama 4)."""
     step = k.integer("interleave_moe_layer_step", 1)
     chosen = k.layer_numbers("moe_layers")
     return _moe_where(n, lambda i: (i + 1) % step == 0 if chosen is None else i in chosen)
 
 
-def _listed(k: Keys, n: int, row: Row) -> list[str]:
+def _listed(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """By a list, or all but the first (Step)."""
     kinds, chosen = k.per_layer("mlp_layer_types", n), k.layer_numbers("moe_layers_enum")
     if kinds is not None:
@@ -204,7 +204,7 @@ def _listed(k: Keys, n: int, row: Row) -> list[str]:
     return _moe_where(n, lambda i: i >= first if chosen is None else i in chosen)
 
 
-def _range(k: Keys, n: int, row: Row) -> list[str]:
+def _range(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """From a first layer to a last one (ERNIE)."""
     start = k.integer("moe_layer_start_index", 1, least=0)
     end = k.find("moe_layer_end_index")

@@ -28,7 +28,7 @@ YesNo = bool | str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class FamilyRow:
     """A family as `families.toml` has it; its head says what the columns mean."""
 
     types: tuple[str, ...] = ()
@@ -58,9 +58,9 @@ class Row:
 
 
 @lru_cache(maxsize=1)
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, FamilyRow]:
     """Family -> row."""
-    return TypeAdapter(dict[str, Row]).validate_python(family_tables()["family"])
+    return TypeAdapter(dict[str, FamilyRow]).validate_python(family_tables()["family"])
 
 
 @dataclass
@@ -89,7 +89,7 @@ def yes(k: Keys, said: YesNo) -> bool:
     return k.flag(said) if isinstance(said, str) else said
 
 
-def attention(k: Keys, row: Row, **more: Any) -> Attention:
+def attention(k: Keys, row: FamilyRow, **more: Any) -> Attention:
     """Build grouped attention from the usual keys; `more` adds or overrides fields."""
     heads = k.integer("num_attention_heads")
     normed = row.qk_norm_if is None or k.flag(*row.qk_norm_if)
@@ -107,7 +107,7 @@ def attention(k: Keys, row: Row, **more: Any) -> Attention:
     return Attention(**{**fields, **more})
 
 
-def window_tokens(k: Keys, row: Row) -> int | None:
+def window_tokens(k: Keys, row: FamilyRow) -> int | None:
     """Tokens of the window, by the first of its keys that says them."""
     return next((n for n in map(k.optional, row.window) if n), None)
 
@@ -137,7 +137,7 @@ def _indexed(k: Keys) -> Mla:
     )
 
 
-def _block_sparse(k: Keys, row: Row) -> Attention:
+def _block_sparse(k: Keys, row: FamilyRow) -> Attention:
     """Attention on the blocks that an indexer chooses (MiniMax-M3)."""
     sparse = k.below("sparse_attention_config")
 
@@ -171,7 +171,7 @@ def _rate(k: Keys, kind: str, default: int) -> Any:
     return rates.get(kind, default) if isinstance(rates, dict) else default
 
 
-MIXERS: dict[str, Callable[[Keys, Row], AnyMixer]] = {
+MIXERS: dict[str, Callable[[Keys, FamilyRow], AnyMixer]] = {
     "none": lambda k, row: NoMixer(),
     "full": attention,
     "sliding": lambda k, row: attention(k, row, window_tokens=window_tokens(k, row)),
@@ -218,14 +218,14 @@ MIXERS: dict[str, Callable[[Keys, Row], AnyMixer]] = {
 """Kind of mixer, as an order of layers names it -> how it is read."""
 
 
-def dense(k: Keys, row: Row) -> DenseFfn:
+def dense(k: Keys, row: FamilyRow) -> DenseFfn:
     """Build the MLP."""
     width = k.optional(row.mlp_width) if row.mlp_of_width else k.integer(row.mlp_width)
     width = width or row.mlp_of_width * k.integer("hidden_size")
     return DenseFfn(ffn_hidden_size=width, gated=row.gated, bias=yes(k, row.mlp_bias))
 
 
-def moe(k: Keys, row: Row, **more: Any) -> MoeFfn:
+def moe(k: Keys, row: FamilyRow, **more: Any) -> MoeFfn:
     """Build the experts; `more` adds or overrides fields."""
     width = k.integer(row.expert_width)
     count = k.largest if row.expert_lists else k.integer

@@ -19,7 +19,7 @@ Cell = tuple[str, float | str, str, str]
 """Name, value in SI or text, unit as printed, what is printed."""
 
 
-class Grid:
+class Heading:
     """The heading that lines stand below: of a table, or a word with a unit."""
 
     def __init__(self, same: Mapping[str, str]) -> None:

@@ -88,7 +88,7 @@ class Find:
 
 
 @dataclass
-class Line:
+class LinePattern:
     """A kind of line of a program."""
 
     program: str
@@ -107,7 +107,7 @@ class Line:
 
 
 @dataclass
-class Table:
+class TablePattern:
     """Rows that tell themselves."""
 
     program: str
@@ -123,8 +123,8 @@ class Patterns:
 
     software: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
-    lines: list[Line] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    lines: list[LinePattern] = field(default_factory=list)
+    tables: list[TablePattern] = field(default_factory=list)
     arguments: list[tuple[str, Any]] = field(default_factory=list)
     starts: list[str] = field(default_factory=list)
     sections: dict[str, str] = field(default_factory=dict)  # heading -> what names below end with
@@ -164,11 +164,11 @@ def _add(all_: Patterns, name: str, table: dict[str, Any]) -> None:
     for entry in table.get("line", ()):
         finds = tuple(_find(name, text) for text in entry["find"])
         line = entry | {"has": _strings(entry["has"]), "find": finds, "skip": skip}
-        all_.lines.append(Line(name, **line))
+        all_.lines.append(LinePattern(name, **line))
     for entry in table.get("table", ()):
         columns = tuple(_column(c) for c in entry["columns"])
         row = re.compile(entry["row"])
-        all_.tables.append(Table(name, entry["name"], _strings(entry["has"]), row, columns))
+        all_.tables.append(TablePattern(name, entry["name"], _strings(entry["has"]), row, columns))
     for entry in table.get("arguments", ()):
         all_.arguments.append((entry["has"], re.compile(entry["find"]).search))
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from gpuscale.core.diagnosis.facts import UNITS, Fact, Log, Track
-from gpuscale.core.diagnosis.series import Series
-from gpuscale.io.logs.grid import Grid
+from gpuscale.core.diagnosis.series import StepSeries
+from gpuscale.io.logs.grid import Heading
 from gpuscale.io.logs.pairs import pairs_of, value_of, with_spans
-from gpuscale.io.logs.patterns import Line, Patterns, Table, load_patterns
+from gpuscale.io.logs.patterns import LinePattern, Patterns, TablePattern, load_patterns
 from gpuscale.io.logs.screen import Screen
 
 CHUNK = 1 << 20
@@ -50,7 +50,7 @@ LAST = ("general", "small-trainers")
 """Tables whose words other programs print too."""
 MOST_PAIRED = 2_000
 """Lines read by their keys: of no table, so only for logs of programs that none knows."""
-_OTHER = Line("other", (), ())
+_OTHER = LinePattern("other", (), ())
 _RANK = re.compile(
     r"^\W{0,3}(?:rank\W?(\d{1,6})\]?|default(\d{1,6})\]|Rank (\d{1,6})\]|(\d{1,6}): )"
     r"|\[[Rr]ank (\d{1,6})\]|^\((?:Worker_?|RayWorker\w*\W?)(?:PP\d+_)?TP(\d{1,4})"
@@ -98,7 +98,7 @@ def read_log(
 class _Shape:
     """What applies to lines of one shape."""
 
-    kinds: list[Line | Table]
+    kinds: list[LinePattern | TablePattern]
     starts: bool
     dumps: bool
     remark: bool
@@ -121,10 +121,10 @@ class _Reader:
         self.at = 0.0  # last step that a line said
         self.seen: set[str] = set()  # facts of the line
         self.told: set[str] = set()  # numbers of the line that a table knows
-        self.grid = Grid(patterns.same)
-        kinds: list[Line | Table] = [*patterns.lines, *patterns.tables]
+        self.grid = Heading(patterns.same)
+        kinds: list[LinePattern | TablePattern] = [*patterns.lines, *patterns.tables]
         kinds.sort(key=lambda kind: kind.program in LAST)
-        self.index: dict[bytes, list[tuple[int, bytes, Line | Table]]] = {}
+        self.index: dict[bytes, list[tuple[int, bytes, LinePattern | TablePattern]]] = {}
         for k, kind in enumerate(kinds):
             for has in map(str.encode, kind.has):
                 self.index.setdefault(has[:GRAM], []).append((k, has, kind))
@@ -219,7 +219,7 @@ class _Reader:
         self.told.clear()
         for kind in shape.kinds:
             self.rank = rank
-            if isinstance(kind, Table):
+            if isinstance(kind, TablePattern):
                 if self._row(kind, text):
                     return
             elif not kind.context or shape.remark:
@@ -251,7 +251,7 @@ class _Reader:
                 self.seen.add(name)
                 self._number(name, value, unit=unit, si=si, step=step, kind=_OTHER)
 
-    def _facts(self, kind: Line, text: str, shape: _Shape) -> None:
+    def _facts(self, kind: LinePattern, text: str, shape: _Shape) -> None:
         step_at, rank_at = kind.places
         if rank_at is not None and (own := rank_at.search(text)):
             self.rank = int(own[1])
@@ -312,7 +312,7 @@ class _Reader:
             log.firsts[key] = fact
 
     def _number(
-        self, name: str, value: float, unit: str, si: str, step: float | None, kind: Line
+        self, name: str, value: float, unit: str, si: str, step: float | None, kind: LinePattern
     ) -> None:
         name += self.section
         log = self.log
@@ -321,12 +321,12 @@ class _Reader:
         if track is None:
             if len(log.tracks) >= MOST_TRACKS:
                 return
-            track = Track(Series(kind.skip), si, unit, kind.program)
+            track = Track(StepSeries(kind.skip), si, unit, kind.program)
             log.tracks[key] = track
         self.at = self.at if step is None else step
         track.series.add(step, value, self.read)
 
-    def _row(self, table: Table, text: str) -> bool:
+    def _row(self, table: TablePattern, text: str) -> bool:
         """Whether a line is a row of a table of a known program."""
         hit = table.row.match(text)
         if hit is None:

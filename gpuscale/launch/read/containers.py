@@ -32,7 +32,7 @@ NODE_KEYS = ("num_nodes", "nodes", "numNodes", "nnodes", "num_hosts")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldCommand:
     """A command inside a table, and what stands around it."""
 
     text: str
@@ -42,13 +42,15 @@ class Held:
     version: str = ""  # `vllm:0.9.0`, as its image says
 
 
-def held_in(value: Any, around: Held | None = None, name: str = "", depth: int = 0) -> list[Held]:
+def held_in(
+    value: Any, around: HeldCommand | None = None, name: str = "", depth: int = 0
+) -> list[HeldCommand]:
     """Commands of a YAML, with the replicas, the GPUs and the pool that are said around them.
 
     A container's `command` and `args` are one line, unless they hand a script to a shell.
     """
-    around = around or Held("")
-    found: list[Held] = []
+    around = around or HeldCommand("")
+    found: list[HeldCommand] = []
     if depth > 20:
         return found
     if isinstance(value, list):
@@ -62,7 +64,7 @@ def held_in(value: Any, around: Held | None = None, name: str = "", depth: int =
     return list({one.text: one for one in reversed(found)}.values())[::-1]
 
 
-def _around(table: dict[str, Any], around: Held, name: str) -> Held:
+def _around(table: dict[str, Any], around: HeldCommand, name: str) -> HeldCommand:
     """Note what a table says of the commands inside it."""
     metadata = table.get("metadata")
     own = metadata.get("name") if isinstance(metadata, dict) else None
@@ -216,7 +218,7 @@ def _words(value: Any) -> list[str]:
     return [str(v) for v in value] if isinstance(value, list) else []
 
 
-def put_machines(table: dict[str, Any], held: Held, found: Found) -> None:
+def put_machines(table: dict[str, Any], held: HeldCommand, found: Found) -> None:
     """Put nodes and GPUs of a container file on the record, where the command has none."""
     nodes, gpus, replicas = None, None, 0
     chips: tuple[str, str] | None = None
@@ -248,7 +250,7 @@ def put_machines(table: dict[str, Any], held: Held, found: Found) -> None:
         found.gpus_per_node = gpus
 
 
-def _put_server(held: Held, found: Found) -> None:
+def _put_server(held: HeldCommand, found: Found) -> None:
     """Put the pool and the copies of a server on the record, and what its container has over."""
     found.role = found.role or held.role
     found.workers = held.workers

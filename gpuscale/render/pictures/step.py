@@ -12,7 +12,7 @@ from gpuscale.render.pictures.known import layout_words, memory_stack
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
-    from gpuscale.core.timeline.records import Event, Timeline
+    from gpuscale.core.timeline.records import Event, StepTimeline
 
 LETTERS = {
     "forward": "F",
@@ -44,7 +44,7 @@ def stage_memory(problem: Problem, layout: Layout, usable_bytes: float) -> Stack
     )
 
 
-def step_gantts(timeline: Timeline, about: str, n_shown: int = PASSES_SHOWN) -> list[Gantt]:
+def step_gantts(timeline: StepTimeline, about: str, n_shown: int = PASSES_SHOWN) -> list[Gantt]:
     """One step of the job `about`, a lane per pipeline stage: whole, or its start and its end.
 
     More than ``2 n_shown`` passes on a stage are too many for one picture.
@@ -71,7 +71,7 @@ def step_gantts(timeline: Timeline, about: str, n_shown: int = PASSES_SHOWN) -> 
 
 
 def _gantt(
-    timeline: Timeline,
+    timeline: StepTimeline,
     lanes: list[list[Event]],
     span: tuple[float, float],
     key: str,
@@ -104,7 +104,7 @@ def _gantt(
     return Gantt(key, title, time, end, names, drawn, note=note, start=start)
 
 
-def memory_over_time(timeline: Timeline, usable_bytes: float) -> Lines:
+def memory_over_time(timeline: StepTimeline, usable_bytes: float) -> Lines:
     """Memory of one GPU of the first, middle and last stage over the step."""
     n = timeline.n_devices
     series = []

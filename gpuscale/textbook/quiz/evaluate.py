@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuscale.textbook.quiz.expression import ExpressionError, Trace, evaluate
+from gpuscale.textbook.quiz.expression import EvaluationTrace, ExpressionError, evaluate
 from gpuscale.textbook.quiz.registry import is_lookup, resolve
 
 DATA = Path(__file__).parent / "data"
@@ -16,7 +16,7 @@ DOCUMENTS = ("000", "001", "002", "003", "004")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class QuizQuestion:
     """One checkable statement of a document; `compute` says how its answer is computed."""
 
     id: str
@@ -37,10 +37,10 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CheckedAnswer:
     """A question with its computed answer; `matched` against the reference value."""
 
-    question: Question
+    question: QuizQuestion
     exact: Any  # None if it cannot be computed, for example with a changed catalogue
     matched: bool
     expected: Any
@@ -48,7 +48,7 @@ class Answer:
     error: str = ""
 
 
-def load_questions(documents: Iterable[str] = DOCUMENTS) -> tuple[Question, ...]:
+def load_questions(documents: Iterable[str] = DOCUMENTS) -> tuple[QuizQuestion, ...]:
     """Read the questions of the documents, in their order.
 
     Examples
@@ -60,7 +60,7 @@ def load_questions(documents: Iterable[str] = DOCUMENTS) -> tuple[Question, ...]
     for document in documents:
         table = json.loads((DATA / f"{document}.json").read_text(encoding="utf-8"))
         of = {key: table[key] for key in ("document", "title", "source")}
-        found += [Question(**of, **row) for row in table["answers"]]
+        found += [QuizQuestion(**of, **row) for row in table["answers"]]
     return tuple(found)
 
 
@@ -70,7 +70,7 @@ def load_reference() -> dict[str, tuple[Any, float]]:
     return {key: (value, tolerance) for key, (value, tolerance) in table.items()}
 
 
-def compute(question: Question, trace: Trace | None = None) -> Any:
+def compute(question: QuizQuestion, trace: EvaluationTrace | None = None) -> Any:
     """Compute the answer of a question, in its SI unit.
 
     Examples
@@ -103,19 +103,19 @@ def matches(value: Any, expected: Any, tolerance_frac: float) -> bool:
     return bool(abs(value - expected) <= tolerance_frac * abs(expected))
 
 
-def answer(question: Question, reference: Mapping[str, tuple[Any, float]]) -> Answer:
+def answer(question: QuizQuestion, reference: Mapping[str, tuple[Any, float]]) -> CheckedAnswer:
     """Compute the answer of a question, then compare it."""
     expected, tolerance = reference[question.id]
     try:
         exact = compute(question)
     except ExpressionError as error:
-        return Answer(question, None, False, expected, tolerance, str(error))
-    return Answer(question, exact, matches(exact, expected, tolerance), expected, tolerance)
+        return CheckedAnswer(question, None, False, expected, tolerance, str(error))
+    return CheckedAnswer(question, exact, matches(exact, expected, tolerance), expected, tolerance)
 
 
 def select(
-    questions: Iterable[Question], text: str = "", verdict: str = "", document: str = ""
-) -> tuple[Question, ...]:
+    questions: Iterable[QuizQuestion], text: str = "", verdict: str = "", document: str = ""
+) -> tuple[QuizQuestion, ...]:
     """Questions of a document, with a verdict, and with all words of a text in them.
 
     Examples

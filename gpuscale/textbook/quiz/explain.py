@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscale.core.records import Term
-from gpuscale.textbook.quiz.evaluate import Question
-from gpuscale.textbook.quiz.expression import Trace, evaluate, parse
+from gpuscale.textbook.quiz.evaluate import QuizQuestion
+from gpuscale.textbook.quiz.expression import EvaluationTrace, evaluate, parse
 from gpuscale.textbook.quiz.registry import MODULE_OF, is_lookup, resolve, summary
 from gpuscale.textbook.quiz.show import DIMENSION
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class QuotedFigure:
     """A figure that was looked up."""
 
     name: str
@@ -35,16 +35,16 @@ class Explanation:
     """How one answer came about."""
 
     exact: Any
-    figures: tuple[Figure, ...]
+    figures: tuple[QuotedFigure, ...]
     steps: tuple[Step, ...]
     functions: tuple[tuple[str, str, str], ...]  # name, module, what it computes
 
 
-def explain(question: Question) -> Explanation:
+def explain(question: QuizQuestion) -> Explanation:
     """Compute an answer and keep every figure looked up and every call."""
-    trace = Trace()
+    trace = EvaluationTrace()
     exact = evaluate(question.compute, resolve, is_lookup, trace)
-    figures = {name: Figure(name, value, _source(name)) for name, value in trace.catalogue}
+    figures = {name: QuotedFigure(name, value, _source(name)) for name, value in trace.catalogue}
     steps = {call: Step(call, value) for call, value in trace.steps}
     names = [n for n in _called(question.compute) if n in MODULE_OF]
     functions = tuple((name, *summary(name)) for name in dict.fromkeys(names))
@@ -78,7 +78,7 @@ def _source(name: str) -> str:
     return str(getattr(owner, "source", ""))
 
 
-def term(question: Question, explanation: Explanation) -> Term | None:
+def term(question: QuizQuestion, explanation: Explanation) -> Term | None:
     """Answer as a `Term`: the arithmetic over the results of its functions; None for a text."""
     exact = explanation.exact
     if isinstance(exact, (bool, str)) or not isinstance(exact, (int, float)):

@@ -61,7 +61,7 @@ class ExpressionError(ValueError):
 
 
 @dataclass(slots=True)
-class Trace:
+class EvaluationTrace:
     """What happened while an expression was evaluated."""
 
     catalogue: list[tuple[str, Any]] = field(default_factory=list)  # text of a look-up, value
@@ -86,7 +86,7 @@ def evaluate(
     text: str,
     names: Callable[[str], Any],
     is_lookup: Callable[[str], bool] = lambda name: False,
-    trace: Trace | None = None,
+    trace: EvaluationTrace | None = None,
 ) -> Any:
     """Evaluate an expression.
 
@@ -105,7 +105,10 @@ class _Walk:
     """One evaluation."""
 
     def __init__(
-        self, names: Callable[[str], Any], is_lookup: Callable[[str], bool], trace: Trace | None
+        self,
+        names: Callable[[str], Any],
+        is_lookup: Callable[[str], bool],
+        trace: EvaluationTrace | None,
     ) -> None:
         self.names, self.is_lookup, self.trace = names, is_lookup, trace
 

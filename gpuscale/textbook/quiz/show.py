@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuscale.core.quantity import format_si
-from gpuscale.textbook.quiz.evaluate import Question
+from gpuscale.textbook.quiz.evaluate import QuizQuestion
 
 DIMENSION = {
     "B": "bytes",
@@ -71,7 +71,7 @@ def value_text(value: Any, unit: str) -> str:
     return _with_unit(number(value), {"1/s": "per s", "bit/s": "bit/s"}.get(unit, unit))
 
 
-def stated_text(question: Question) -> str:
+def stated_text(question: QuizQuestion) -> str:
     """Write what the document prints; a dash where it gives no value."""
     stated = question.stated
     if stated is None:
@@ -92,7 +92,7 @@ def _binary(unit: str, factor: float) -> str:
     return unit
 
 
-def exact_text(question: Question, exact: Any) -> str:
+def exact_text(question: QuizQuestion, exact: Any) -> str:
     """Exact value in the unit in which the document states its own, else with an SI prefix.
 
     Where a document writes MB (or kB, PB, M) and means the binary prefix, the answer says MiB.
@@ -106,7 +106,7 @@ def exact_text(question: Question, exact: Any) -> str:
     return value_text(exact, question.unit)
 
 
-def note_text(question: Question) -> str:
+def note_text(question: QuizQuestion) -> str:
     """Return the note; where the document is wrong, with what it prints, on one line.
 
     Examples

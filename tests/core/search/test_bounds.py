@@ -11,8 +11,8 @@ from gpuscale.core.search.bounds import peak_floor_bytes, states_floors_bytes
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import fastest, search
 from gpuscale.core.search.groups import Groups
-from gpuscale.core.search.results import Group
-from gpuscale.core.search.space import AS_TP, Grid, Tail, divisors
+from gpuscale.core.search.results import LayoutGroup
+from gpuscale.core.search.space import AS_TP, ProcessGrid, Tail, divisors
 
 FEW = {"vpp": (), "overlap_tp": (True,), "overlap_dp": (True,), "overlap_pp": (True,)}
 FEW |= {"shard_group_size": (), "offload_optimizer": (False,), "recompute": ("none", "full")}
@@ -24,10 +24,10 @@ def tail_of(x: Layout) -> Tail:
     return Tail(**{name: getattr(x, name) for name in (*names, *more)})
 
 
-def group_of(x: Layout) -> Group:
-    grid = Grid(x.tp, x.cp, x.cp_kind, x.pp, x.dp)
+def group_of(x: Layout) -> LayoutGroup:
+    grid = ProcessGrid(x.tp, x.cp, x.cp_kind, x.pp, x.dp)
     rest = (x.ep, x.etp, x.micro_batch_size, x.sequence_parallel, x.precision, x.order)
-    return Group(grid, *rest)
+    return LayoutGroup(grid, *rest)
 
 
 @pytest.mark.parametrize("kind", ["dense", "moe"])
@@ -60,7 +60,7 @@ def test_a_bound_of_states_is_the_states_of_the_memory_model():
 def test_a_bound_of_time_is_of_its_own_group_and_near_its_fastest():
     p = problem("moe", 8, 80e9)
     space = small("moe", 8, 80e9, cp=(2,), tp=(1, 2), pp=(1, 2), **FEW)
-    least: dict[Group, float] = {}
+    least: dict[LayoutGroup, float] = {}
     for step_s, _, x in brute_force(p, space):
         group = group_of(x)
         least[group] = min(step_s, least.get(group, step_s))

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.rules import Facts
+from gpuscale.core.rules import RuleFacts
 from gpuscale.core.search.burden import burdens, risks, total
 
-FACTS = Facts(80, (64,), (8,), (28672,), (), 0, 8192, 512, 64)
+FACTS = RuleFacts(80, (64,), (8,), (28672,), (), 0, 8192, 512, 64)
 NARROW = replace(FACTS, n_experts=128, expert_widths=(1536,))
 BARE = Layout(8192, 512)
 

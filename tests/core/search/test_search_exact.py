@@ -17,7 +17,7 @@ from gpuscale.core.layout import ORDERS, RECOMPUTE, Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
-from gpuscale.core.rules import Facts, against
+from gpuscale.core.rules import RuleFacts, against
 from gpuscale.core.search import space as space_of
 from gpuscale.core.search.bounds import peak_floor_bytes, states_floors_bytes
 from gpuscale.core.search.burden import burdens, total
@@ -33,8 +33,8 @@ from gpuscale.core.search.problem import (
     stages_of,
     step_s,
 )
-from gpuscale.core.search.results import FAMILY_CUTOFF, NO_TAIL, Found, grid_of, make_layout
-from gpuscale.core.search.space import Grid, Space, default_space
+from gpuscale.core.search.results import FAMILY_CUTOFF, NO_TAIL, FoundLayout, grid_of, make_layout
+from gpuscale.core.search.space import ProcessGrid, Space, default_space
 from gpuscale.core.step.step import breakdown, model_stages, shape_of, stage_times
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names
@@ -72,7 +72,7 @@ def moe() -> ModelSpec:
 def problem(kind: str, n_gpus: int, capacity_bytes: float, gpu: str = "dgx-h100") -> Problem:
     model = dense() if kind == "dense" else moe()
     heads = 16 if kind == "dense" else 8
-    facts = Facts(
+    facts = RuleFacts(
         n_layers=8,
         head_counts=(heads,),
         kv_head_counts=(4,) if kind == "dense" else (),
@@ -113,7 +113,7 @@ def small(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> Spac
 
 def brute_force(problem: Problem, space: Space) -> Iterator[tuple[float, float, Layout]]:
     """Every layout of the space with its time and memory, one by one."""
-    facts: Facts = problem.facts
+    facts: RuleFacts = problem.facts
     for grid in space_of.grids(space, facts):
         outer = itertools.product(
             space_of.expert_degrees(space, facts, grid),
@@ -517,9 +517,9 @@ def test_what_can_no_longer_matter():
     known.kth_s = 5.0
     assert not known.hopeless(4.5, 0.1, ()) and known.hopeless(4.5, 0.2, ())
     layout = make_layout(
-        problem("dense", 8, 80e9).facts, Grid(1, 1, "ring", 1, 8), NO_TAIL, ("none", None)
+        problem("dense", 8, 80e9).facts, ProcessGrid(1, 1, "ring", 1, 8), NO_TAIL, ("none", None)
     )
-    known.result.families["DP"] = Found(8.0, 7.0, 1.0, layout, "DP")
+    known.result.families["DP"] = FoundLayout(8.0, 7.0, 1.0, layout, "DP")
     assert not known.hopeless(7.9, 0.0, ("DP",)) and known.hopeless(8.1, 0.0, ("DP",))
     assert known.hopeless(7.9, 0.0, ("FSDP",))  # never seen: up to the cutoff
     known.cutoff_s = 9.0
@@ -542,12 +542,12 @@ def test_a_problem_is_late_by_its_hosts_its_site_and_its_maturity():
 def test_a_bound_of_memory_is_of_the_fullest_stage():
     """Never above the layout of least memory, and of no less than its heaviest states."""
     p, space = problem("dense", 8, 80e9), small("dense", 8, 80e9)
-    grid = Grid(1, 1, "ring", 4, 2)
+    grid = ProcessGrid(1, 1, "ring", 4, 2)
     first = make_layout(p.facts, grid, NO_TAIL, ("full", None), micro_batch_size=1)
     states = tuple(space_of.least_states([NO_TAIL]))
     floors = [floor for _, floor in states_floors_bytes(p, first, states, 1)]
     assert len(set(floors)) > 1  # the head is in the last stage
     assert max(floors) <= peak_floor_bytes(p, first, states, 1) <= peak_bytes(p, first)
     alone = replace(space, zero_stage=(3,), shard_group_size=(2,), fsdp=False)
-    _, tails = space_of.assemblies(alone, p.facts, Grid(1, 1, "ring", 1, 8), 1)
+    _, tails = space_of.assemblies(alone, p.facts, ProcessGrid(1, 1, "ring", 1, 8), 1)
     assert {t.shard_group_size for t in tails} == {2}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuscale.core.capabilities import ANY
-from gpuscale.core.rules import Facts
+from gpuscale.core.rules import RuleFacts
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.bounds import least_fill, pipeline_floor_s
 from gpuscale.core.search.families import family
@@ -14,7 +14,7 @@ from gpuscale.core.search.ranges import MAX_VALUES, select_ints, select_names
 from gpuscale.core.search.results import NO_TAIL, grid_of, make_layout
 from gpuscale.core.search.space import (
     AS_TP,
-    Grid,
+    ProcessGrid,
     _even_first,
     assemblies,
     dealings,
@@ -35,10 +35,10 @@ from gpuscale.core.settings import JobSettings
 from gpuscale.core.stages import KindWeights, ModelWeights
 from gpuscale.core.step.records import Shape
 
-FACTS = Facts(32, (32,), (8,), (14336,), (4608,), 8, 8192, 512, 64)
+FACTS = RuleFacts(32, (32,), (8,), (14336,), (4608,), 8, 8192, 512, 64)
 DENSE = replace(FACTS, n_experts=0, expert_widths=())
 SPACE = default_space(FACTS, 8)
-GRID = Grid(tp=4, cp=2, cp_kind="ring", pp=2, dp=4)
+GRID = ProcessGrid(tp=4, cp=2, cp_kind="ring", pp=2, dp=4)
 
 
 def on(facts=FACTS, **soft):
@@ -362,5 +362,5 @@ def test_values_of_a_dimension_in_text():
     [(131072, 34, (1, 2)), (512, 34, (1, 2, 17, 34)), (131072, 48, (1, 2, 3, 4, 6, 8, 12, 16))],
 )
 def test_micro_batches_are_divisors_up_to_16_or_as_many_tokens(seq_len, batch, want):
-    facts = Facts(8, (16,), (4,), (8192,), (), 0, seq_len, batch, 8)
+    facts = RuleFacts(8, (16,), (4,), (8192,), (), 0, seq_len, batch, 8)
     assert default_space(facts, 8).micro_batch_size == want

@@ -10,7 +10,17 @@ from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash import builtins
 from gpuscale.launch.read.bash.builtins import Break, Continue, Leave
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE, sure
-from gpuscale.launch.read.bash.tree import Case, Chain, Counted, For, If, Node, Simple, Test, While
+from gpuscale.launch.read.bash.tree import (
+    CaseStatement,
+    Chain,
+    CountedFor,
+    For,
+    If,
+    Node,
+    Simple,
+    TestCommand,
+    While,
+)
 from gpuscale.launch.read.bash.words import Script, read_text, summed, words_of
 from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.launchers import LAUNCHERS
@@ -102,7 +112,7 @@ def _not_said(script: Script) -> int:
     return -LIKELY
 
 
-def case(node: Case, script: Script, run: Run) -> int:
+def case(node: CaseStatement, script: Script, run: Run) -> int:
     """Follow a `case`; of a word that is not known the first branch."""
     value = read_text(node.word, script)
     name = re.fullmatch(r"\"?\$\{?([A-Za-z_]\w*|\d)\}?\"?", node.word)
@@ -127,7 +137,7 @@ def chain(node: Chain, script: Script, run: Run) -> int:
     """Follow commands joined by `&&` and `||`."""
     script.assumed, script.asked = [], ""
     status = run(node.first, script)
-    tests = isinstance(node.first, (Test, Simple))
+    tests = isinstance(node.first, (TestCommand, Simple))
     if status == LIKELY and tests and script.asked == "unset" and len(node.rest) == 1:
         status = _not_said(script)
     for sign, following in node.rest:
@@ -143,13 +153,13 @@ def chain(node: Chain, script: Script, run: Run) -> int:
             if before is None or not before.put_back(script):
                 raise
             then = -SURE
-        unsure = abs(status) < SURE and isinstance(following, Test)
+        unsure = abs(status) < SURE and isinstance(following, TestCommand)
         status = min(status, then) if unsure and sign == "&&" else then
         script.assumed = assumed + script.assumed if unsure else script.assumed
     return status
 
 
-def loop(node: For | Counted | While, script: Script, run: Run) -> int:
+def loop(node: For | CountedFor | While, script: Script, run: Run) -> int:
     """Follow a loop: all of its rounds, or the first where it starts a program or only waits."""
     n_before = len(script.commands)
     words = [w for one in builtins.within(node.body) if isinstance(one, Simple) for w in one.words]
@@ -173,7 +183,7 @@ def loop(node: For | Counted | While, script: Script, run: Run) -> int:
     return SURE
 
 
-def _rounds(node: For | Counted | While, script: Script, run: Run) -> Iterator[str]:
+def _rounds(node: For | CountedFor | While, script: Script, run: Run) -> Iterator[str]:
     """Set a loop's variables round by round; give what is said where the first alone is read."""
     if isinstance(node, For):
         raw = ['"$@"'] if node.words is None else node.words
@@ -186,7 +196,7 @@ def _rounds(node: For | Counted | While, script: Script, run: Run) -> Iterator[s
             several = len(words) > 1 and UNSET not in word
             yield f"for {node.name}: its first value, {word[:40]}" if several else ""
         return
-    if isinstance(node, Counted):
+    if isinstance(node, CountedFor):
         summed(node.first, script)
     elif builtins.over_arguments(node, script):
         builtins.forget(node.body, script)
@@ -194,7 +204,7 @@ def _rounds(node: For | Counted | While, script: Script, run: Run) -> Iterator[s
     for _ in range(MOST_WAITS if isinstance(node, While) else MOST_ROUNDS):
         status = (
             _counts(node.condition, script)
-            if isinstance(node, Counted)
+            if isinstance(node, CountedFor)
             else run(node.condition, script) * (-1 if node.until else 1)
         )
         if status < 0:
@@ -202,7 +212,7 @@ def _rounds(node: For | Counted | While, script: Script, run: Run) -> Iterator[s
         yield ""
         if status < SURE:
             return
-        if isinstance(node, Counted):
+        if isinstance(node, CountedFor):
             summed(node.step, script)
 
 

@@ -19,9 +19,9 @@ from gpuscale.launch.read.bash.syntax import Parser
 from gpuscale.launch.read.bash.tree import (
     ASSIGN,
     Block,
-    Case,
+    CaseStatement,
     Chain,
-    Counted,
+    CountedFor,
     For,
     Function,
     If,
@@ -29,7 +29,7 @@ from gpuscale.launch.read.bash.tree import (
     Pipeline,
     Redirect,
     Simple,
-    Test,
+    TestCommand,
     While,
 )
 from gpuscale.launch.read.bash.words import (
@@ -135,14 +135,14 @@ def _run(node: Node, script: Script) -> int:
         return _pipeline(node, script)
     if isinstance(node, If):
         return flow.conditional(node, script, run)
-    if isinstance(node, (For, Counted, While)):
+    if isinstance(node, (For, CountedFor, While)):
         return flow.loop(node, script, run)
-    if isinstance(node, Case):
+    if isinstance(node, CaseStatement):
         return flow.case(node, script, run)
     if isinstance(node, Function):
         script.functions[node.name] = node.body
         return SURE
-    if isinstance(node, Test):
+    if isinstance(node, TestCommand):
         return _tested(node.words, 2, script)
     counted = script.arguments is None and "$#" in node.text
     value = summed(node.text, script)

@@ -71,7 +71,7 @@ class For:
 
 
 @dataclass(slots=True)
-class Counted:
+class CountedFor:
     """`for ((first; condition; step))`."""
 
     first: str
@@ -90,7 +90,7 @@ class While:
 
 
 @dataclass(slots=True)
-class Case:
+class CaseStatement:
     """A word and its branches, each with its patterns."""
 
     word: str
@@ -113,12 +113,13 @@ class Sum:
 
 
 @dataclass(slots=True)
-class Test:
+class TestCommand:
     """`[[ ... ]]`: its words and signs."""
 
     words: list[str]
 
 
 Node: TypeAlias = (
-    "Simple | Pipeline | Chain | Block | If | For | Counted | While | Case | Function | Sum | Test"
+    "Simple | Pipeline | Chain | Block | If | For | CountedFor | While | CaseStatement"
+    " | Function | Sum | TestCommand"
 )
