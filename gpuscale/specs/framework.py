@@ -59,6 +59,7 @@ class WritingSpec(Spec):
     ends: dict[str, str] = Field(default_factory=dict)  # option -> prefix of its last words
     when: dict[str, Names] = Field(default_factory=dict)  # jobs that are written so
     fixed: dict[str, Any] = Field(default_factory=dict)  # options that its files have
+    under: str | None = None  # path before options, which have underscores then
     beside: tuple[BesideSpec, ...] = ()
 
 

@@ -201,7 +201,7 @@ CASES = [
         {
             "kind": "megatron",
             "version": "Primus",
-            "model_name": "mixtral-8x22b-v0.1",
+            "model_name": "mixtral-8x22b",
             "global_batch_size": 128,
             "seq_len": 4096,
             "ep": 8,

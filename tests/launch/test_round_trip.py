@@ -26,6 +26,7 @@ FINE_TUNING = {
     "axolotl": ("axolotl",),
     "trl": ("trl", "hf-peft", "hf-deepspeed", "hf-fsdp"),
     "ms-swift": ("ms-swift",),
+    "megatron-swift": ("megatron-swift",),
     "torchtune": ("torchtune",),
     "unsloth": ("unsloth",),
     "openrlhf": ("openrlhf",),
@@ -37,6 +38,7 @@ FINE_TUNING = {
     "mistral-finetune": ("hf-peft",),
     "veomni": ("fsdp",),
 }
+MEGATRON = ("megatron-swift", "megatron-bridge")
 RL = {"trl": "trl", "verl": "verl", "openrlhf": "openrlhf", "nemo-rl": "nemo-rl"}
 SAME_FIGURES = {"hf-peft", "hf-deepspeed", "hf-fsdp", "trl", "fsdp-qlora"}
 """Names of one family: whose figures hold is told by how the job is sharded."""
@@ -79,7 +81,7 @@ def left_over(saved, again, unsaid):
 
 def unknown_keys(launch, framework):
     """Keys that are written and that the framework's own classes do not have."""
-    known = known_keys({"verl-sft": "verl"}.get(framework, framework))
+    known = known_keys({"verl-sft": "verl", "megatron-swift": "ms-swift"}.get(framework, framework))
     keys = {key.lstrip("-+") for key in options(launch, framework)}
     return {k for k in keys if known and not {k, k.rpartition(".")[2]} & {*known, "_component_"}}
 
@@ -123,6 +125,9 @@ def tuned(draw):
         "zero": draw(st.sampled_from((None, 0, 1, 2, 3))) if gpus > 1 else None,
         "offload": draw(st.sampled_from((None, None, "optimizer", "parameters,optimizer"))),
     }
+    if framework in MEGATRON:
+        asked |= {name: draw(st.sampled_from((1, 2))) for name in ("tp", "pp")}
+        asked["recompute"] = draw(st.sampled_from(("none", "selective", "full")))
     if method != "full":
         asked["rank"] = draw(st.sampled_from((8, 64)))
         asked["targets"] = draw(st.sampled_from((("all-linear",), ("q", "v"), ("q", "k", "v"))))
@@ -180,6 +185,7 @@ def test_a_job_of_rl_is_read_back_as_it_was(job, wrapper):
 PRETRAINING = {
     "megatron": ("megatron-core", ("llama3-8b", "mixtral-8x7b", "deepseek-v3")),
     "megatron-bridge": ("megatron-bridge", ("llama3-8b", "qwen3-30b-a3b")),
+    "primus": ("megatron-core", ("llama3-8b", "mixtral-8x7b", "deepseek-v3")),
     "torchtitan": ("torchtitan", ("llama3-8b", "llama3-70b", "qwen3-30b-a3b")),
     "deepspeed": ("deepspeed-zero3", ("llama3-8b", "qwen2.5-14b")),
     "accelerate": ("fsdp", ("llama3-8b", "qwen2.5-14b")),

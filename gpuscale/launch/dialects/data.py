@@ -22,4 +22,6 @@ def dialect(name: str) -> FrameworkFile:
     base = dialect(own.rows_like)
     fields = {row.field for row in own.row} | set(own.unsaid)
     rows = (*own.row, *(row for row in base.row if row.field not in fields))
-    return own.model_copy(update={"row": rows, "hook": (*own.hook, *base.hook)})
+    told = fields | {name for hook in own.hook for name in hook.fields}
+    hooks = (*own.hook, *(hook for hook in base.hook if set(hook.fields) - told))
+    return own.model_copy(update={"row": rows, "hook": hooks})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gpuscale.launch.dialects import megatron, meshes
@@ -216,6 +217,8 @@ HOOKS: dict[str, Callable[[Fields], Any]] = {
     "megatron.model": megatron.model,
     "megatron.flags": megatron.flags,
     "megatron.overrides": megatron.overrides,
+    "megatron.swift": megatron.keys,
+    "megatron.primus": partial(megatron.keys, chunks_of="num_virtual_stages_per_pipeline_rank"),
     "meshes.maxtext": meshes.maxtext,
     "meshes.torchtitan": meshes.torchtitan,
     "meshes.nanotron": meshes.nanotron,

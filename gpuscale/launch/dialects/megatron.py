@@ -197,6 +197,25 @@ def flags(fields: Fields) -> Part:
     return {key.replace("_", "-"): v for key, v in table.items() if v is not False}, said, []
 
 
+def keys(fields: Fields, chunks_of: str = "virtual_pipeline_model_parallel_size") -> Part:
+    """Write stages, shards and recomputation as keys of what has defaults of its own.
+
+    `chunks_of`: its key for the chunks of a stage.
+    """
+    job: TrainingLaunch = fields["job"]
+    lay = job.layout
+    chunks, vpp = _stages(job)
+    table, said = _sharding(job)
+    table |= _recompute(job) | {"overlap_p2p_comm": lay.vpp > 1}
+    if lay.recompute == "selective":
+        table.setdefault("recompute_modules", ["core_attn"])
+    table |= {"pipeline_model_parallel_layout": chunks} if chunks else {}
+    table |= {chunks_of: vpp} if vpp > 1 else {}
+    table |= {"gradient_accumulation_fusion": False} if lay.zero_stage >= 2 else {}
+    table.pop("ckpt_format", None)
+    return table, said | {"settings.recompute_modules"}, []
+
+
 PLACES = {
     "use_distributed_optimizer": ("ddp.", "optimizer."),
     "ckpt_format": ("checkpoint.",),

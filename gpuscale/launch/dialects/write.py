@@ -111,6 +111,11 @@ def _way(
             f"it trains {known}; --framework takes another",
         )
     table, said, left = _table(framework, fields)
+    under = ways[0].under
+    if under is not None:
+        table = {
+            key if "." in key else under + key.replace("-", "_"): v for key, v in table.items()
+        }
     return ways[0], {**ways[0].fixed, **table}, said, left
 
 

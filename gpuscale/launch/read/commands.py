@@ -9,6 +9,7 @@ from gpuscale.launch.read.kinds import KINDS
 from gpuscale.launch.read.tables import key_values
 
 FRONTS = {
+    "primus-cli": ("megatron", ("train",)),
     "llamafactory-cli": ("llama-factory", ("train",)),
     "lmf": ("llama-factory", ("train",)),
     "axolotl": ("axolotl", ("train",)),
@@ -22,13 +23,13 @@ ENDINGS = (".yaml", ".yml", ".json", ".toml")
 
 def started(words: list[str]) -> Found | None:
     """Read a command of a front end that trains as a file says: `llamafactory-cli train FILE`."""
-    names = [w.rsplit("/", 1)[-1] for w in words]
+    names = ["primus-cli" if "primus/cli" in w else w.rsplit("/", 1)[-1] for w in words]
     at = next((i for i, name in enumerate(names) if name in FRONTS), None)
     if at is None:
         return None
     kind, verbs = FRONTS[names[at]]
     rest = words[at + 1 :]
-    if verbs and not any(verb in rest[:2] for verb in verbs):
+    if verbs and not any(verb in rest[:8] for verb in verbs):
         return None
     after = zip(rest, [*rest[1:], ""], strict=True)
     named = next((a for w, a in after if w in ("-c", "--config")), "")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.read import maxtext, torchtitan
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.keyed import read_bridge
@@ -24,6 +25,7 @@ READERS: dict[str, Callable[[dict[str, Any]], Found]] = {
     "maxtext": maxtext.read,
 }
 """Framework -> what reads the keys that override its own."""
+NAMES = {file: model for model, file in dialect("primus").names.items()}
 
 
 def read_primus(table: dict[str, Any]) -> Found | None:
@@ -33,12 +35,13 @@ def read_primus(table: dict[str, Any]) -> Found | None:
         if reader and isinstance(overrides, dict):
             found = reader(overrides)
             found.version, found.not_understood, found.model = "Primus", [], None
-            stem = re.sub(r"\.ya?ml$", "", str(section.get("model", ""))).lower()
-            name = stem.removesuffix("-fp8")
-            if name != stem:
+            stem = re.sub(r"\.ya?ml$", "", str(section.get("model", "")))
+            name = stem.lower().removesuffix("-fp8")
+            if name != stem.lower():
                 found.precision = "fp8"
             module, _, flavor = name.rpartition("_")
             named = torchtitan.MODELS.get((module, flavor)) or name.replace("_", "-")
-            found.model_name = maxtext.MODELS.get(named, named) or None
+            own = NAMES.get(f"{stem}.yaml") if section["framework"] == "megatron" else None
+            found.model_name = own or maxtext.MODELS.get(named, named) or None
             return found
     return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys
+from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read import megatron
-from gpuscale.launch.read.found import UNSET
-from gpuscale.launch.read.keyed import whole
+from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.rl import put_trainer
 from gpuscale.launch.read.tables import as_flags
 from gpuscale.launch.read.trainer import read_arguments
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
 
 TASKS = ("sft", "pt", "rlhf")
-PROGRAM = re.compile(r"(^|/)swift[/.]cli[/.](sft|pt|rlhf)(\.py)?$")
+PROGRAM = re.compile(r"(^|/)swift[/.]cli[/.](_megatron[/.])?(sft|pt|rlhf)(\.py)?$")
 
 
 def is_swift(words: list[str]) -> bool:
@@ -33,12 +34,10 @@ def read(words: list[str], table: dict[str, Any]) -> Found:
 
     `words`: the command. `table`: its options.
     """
-    if (
-        any(w.rsplit("/", 1)[-1] == "megatron" for w in words[: words.index("--model")])
-        if ("--model" in words)
-        else "megatron" in words[:4]
-    ):
-        return _over_megatron(table)
+    before = words[: words.index("--model") if "--model" in words else 4]
+    if any(re.search(r"(^|/)megatron$|_megatron[/.]", word) for word in before):
+        before = [re.sub(r".*[/.](pt)(\.py)?$", r"\1", word) for word in before]
+        return _over_megatron(table, "pt" in before)
     kind = str(
         table.get("tuner_type") or table.get("train_type") or table.get("sft_type") or "lora"
     )
@@ -68,27 +67,28 @@ def read_yaml(table: dict[str, Any]) -> Found:
     return read(start, {k: str(v).lower() if v in (True, False) else v for k, v in named.items()})
 
 
-def _over_megatron(table: dict[str, Any]) -> Found:
+USUAL = {"use_distributed_optimizer": True, "recompute_granularity": "selective"}
+"""What Megatron-SWIFT does where nobody says (swift/megatron/arguments/megatron_args.py)."""
+
+
+def _over_megatron(table: dict[str, Any], pretrains: bool) -> Found:
     """Read flags of Megatron with underscores and values: `--sequence_parallel true`."""
     truths = {"true": True, "false": False}
-    words = as_flags({key: truths.get(str(v).lower(), v) for key, v in table.items()})
-    start = ("pretrain_gpt.py", "--use-distributed-optimizer")  # its own default
-    found = megatron.read([*start, *words], str(table.get("model", "model")))
+    said = {key: truths.get(str(v).lower(), v) for key, v in table.items()}
+    words = as_flags(USUAL | said)
+    found = megatron.read(["pretrain_gpt.py", *words], str(table.get("model", "model")))
     found.kind = "ms-swift"
     found.version = "ms-swift over Megatron-Core"
     found.not_understood.clear()  # ms-swift's own options are no list of ours
     own = known_keys("ms-swift")
     found.asked = {key: value for key, value in found.asked.items() if key not in own}
     named = table.get("model") or re.sub(r"[-_]mcore\b.*$", "", str(table.get("load") or ""))
-    found.model_name = str(named) if named and UNSET not in str(named) else None
-    found.seq_len = whole(table.get("max_length")) or whole(table.get("seq_length"))  # packed too
-    found.precision = "fp16" if str(table.get("fp16")) == "true" else found.precision or "bf16"
-    if found.precision == "fp32":
-        found.precision = "bf16"
-    kind = str(table.get("tuner_type") or table.get("train_type") or "full")
-    found.method = kind if kind in ("lora", "dora") else "pretrain"
-    found.lora_rank = whole(table.get("lora_rank"))
-    found.zero_stage = 1
+    found.model, found.model_name = None, None
+    found.precision = None if found.precision == "fp32" else found.precision
+    found.seq_len, found.method = None, "pretrain" if pretrains else "full"
+    put(dialect("megatron-swift"), Nested(found, said | {"model": named or None}))
+    found.precision = found.precision or "bf16"
+    found.lora_rank = found.lora_rank or 8 if found.method == "lora" else None
     found.beside += [config] if isinstance(config := table.get("config"), str) else []
     put_trainer(table, found)
     return found

@@ -66,14 +66,14 @@ def _plain(loader: Any, _tag: str, node: Any) -> Any:
 def as_flags(table: Mapping[str, Any]) -> list[str]:
     """Write a table as options of a command: a true one stands alone, an empty one is left out.
 
-    >>> as_flags({"tensor_parallel_size": 2, "--layers": 4, "enforce_eager": True, "seed": None})
-    ['--tensor-parallel-size', '2', '--layers', '4', '--enforce-eager']
+    >>> as_flags({"tensor_parallel_size": 2, "--layers": [4, 5], "eager": True, "seed": None})
+    ['--tensor-parallel-size', '2', '--layers', '4', '5', '--eager']
     """
     words: list[str] = []
     for key, value in table.items():
-        if value is not False and value is not None and not isinstance(value, (dict, list)):
-            option = "--" + str(key).replace("_", "-").lstrip("-")
-            words += [option] if value is True else [option, str(value)]
+        if value is not False and value is not None and value != [] and not isinstance(value, dict):
+            values = value if isinstance(value, list) else [] if value is True else [value]
+            words += ["--" + str(key).replace("_", "-").lstrip("-"), *map(str, values)]
     return words
 
 
