@@ -169,7 +169,7 @@ def ordinary_jobs() -> list[Job]:
     found = []
     for o in made["outcomes"]():
         row = o.row
-        if o.refused or made["is_weak"](row) or row["kind"] != "pretrain":
+        if o.refused or made["is_weak"](row) or row["kind"] != "pretrain" or row["held"]:
             continue
         spec = load_software(made["software_of"](row) or "megatron-core")
         found.append(

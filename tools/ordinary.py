@@ -4,6 +4,8 @@ python tools/ordinary.py                     print scores by maturity, kind and 
 python tools/ordinary.py --rows OUT.csv      and one line a job
 python tools/ordinary.py --runs FILE.csv     score other jobs, with the same columns
 python tools/ordinary.py --update            write the table between the markers of docs/accuracy.md
+
+`held` of a job keeps it out of every fit: `never` for good, `yet` until jobs after it are found.
 """
 
 from __future__ import annotations
@@ -265,6 +267,7 @@ HEAD = ["jobs", "n", "mean", "median", "p90", "factor", "inside", "width", "refu
 def by_class(found: list[Outcome]) -> list[list[str]]:
     """Scores of all and by maturity, kind and framework."""
     keys: tuple[tuple[str, Callable[[Outcome], str]], ...] = (
+        ("", lambda o: "in no fit" if o.row["held"] else "in the fit"),
         ("", lambda o: o.row["maturity"]),
         ("", lambda o: o.row["kind"]),
         ("complaint ", lambda o: o.row["complaint"] or "-"),

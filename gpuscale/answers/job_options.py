@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Converted, Question, amount, text, whole
 from gpuscale.core.settings import (
     ATTENTION,
+    ATTENTION_WORDS,
     DISPATCHERS,
     GRADIENT_BYTES,
     GRAPHS,
@@ -81,6 +82,7 @@ class KernelOptions(Question):
     attention: Asked[str | None] = text(
         "Attention kernel: best (of the GPU), flash2, flash1 or eager. [default: the software's]",
         known=tuple(ATTENTION),
+        same=ATTENTION_WORDS,
     )
     loss: Asked[str | None] = text(
         "Cross entropy: eager (whole logits), chunked or fused. [default: the software's]",

@@ -41,6 +41,7 @@ class Capabilities:
     stages_by_length: bool = False  # the number of stages follows from the layers of one
     tied_pipeline: bool = True  # tied embedding and head with a pipeline
     zero_asked: tuple[ZeroStage, ...] = ()  # those of them that are taken where they are asked for
+    recompute_asked: tuple[Recompute, ...] = ()  # the same of the ways to recompute
     zero_pipeline: tuple[ZeroStage, ...] = (0, 1)  # stages that go with a pipeline
     zero_pipeline_asked: tuple[ZeroStage, ...] = ()  # those of them, the same
     hybrid_shards: bool = False

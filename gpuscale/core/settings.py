@@ -43,6 +43,12 @@ ATTENTION: dict[str, dict[str, Any]] = {
 """Attention kernel -> what it sets: the best of the GPU (cuDNN, FlashAttention 3 and 4), that of
 2023, that of 2022, or score matrices in memory."""
 
+ATTENTION_WORDS = dict.fromkeys(("flash", "flash-attention", "fa2", "sdpa"), "flash2") | {
+    "fa3": "best",
+    "unfused": "eager",
+}
+"""What else people call them."""
+
 LOSSES: dict[str, dict[str, Any]] = {
     "eager": {"loss": "eager", "fused_cross_entropy": False},
     "chunked": {"loss": "chunked", "fused_cross_entropy": False},

@@ -143,11 +143,14 @@ def step_interval(
     the class. `software`:
     name of the framework family. `layout`: tensor parallelism beyond a node is a class of its own.
     """
-    from gpuscale.core.step.interval import interval, interval_classes
+    from gpuscale.core.step.interval import beyond_measured, interval, interval_classes
     from gpuscale.io.step_intervals import interval_widths
 
     classes = interval_classes(problem.model, problem.hardware, software, layout)
     measured = problem.hardware.site_factor != 1.0
-    low_s, high_s = interval(step.expected_s, classes, interval_widths(), measured)
-    low_s, high_s = problem.software.maturity.interval_s(low_s, step.expected_s, high_s)
+    expected_s, widths = step.expected_s, interval_widths()
+    low_s, high_s = interval(expected_s, classes, widths, measured)
+    low_s, high_s = problem.software.maturity.interval_s(low_s, expected_s, high_s)
+    if not measured:
+        low_s, high_s = beyond_measured(low_s, expected_s, high_s, classes, widths)
     return max(low_s, min(step.roofline_s, step.expected_s)), high_s

@@ -80,11 +80,16 @@ def _maturity(name: str, way: Way, share: float | None = None) -> Maturity:
 
 
 def _way(software: SoftwareSpec, has_experts: bool, name: str) -> Way:
-    """Jobs of a maturity; experts under modules called one by one are slowed as the rest is."""
+    """Jobs of a maturity; experts under modules called one by one are slowed as the rest is.
+
+    Where the parameters are those of jobs as they come, no maturity is surer than these.
+    """
     kind = "moe" if has_experts and software.stack != "eager" else software.stack
     own, fitted = _row(kind, name), _row(kind, software.fitted_on)
     median = max(0.0, log(own["median"] / fitted["median"]))
-    return Way(median, own["faster"], own["slower"])
+    least = fitted if software.fitted_on != "tuned" else own
+    reach = (max(own[end], least[end]) for end in ("faster", "slower"))
+    return Way(median, *reach)
 
 
 def evidence(gpu: GpuSpec, has_experts: bool) -> tuple[str, ...]:

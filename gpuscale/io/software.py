@@ -149,6 +149,7 @@ def software_record(
     own = {f.name for f in fields(Software)}
     shared = own & set(SoftwareSpec.model_fields) - {"maturity"}
     values: dict[str, Any] = {name: getattr(spec, name) for name in shared} | {
+        "attention": spec.attention_on(architecture),
         "flash_factor": flash,
         "gradient_bytes": gradients,
         "fused_cross_entropy": spec.fused_cross_entropy or spec.loss == "fused",

@@ -59,6 +59,10 @@ class SoftwareRl(Spec):
 
 Maturities = Literal["tuned", "as-it-comes", "script"]
 
+BEFORE_FLASH = ("pascal", "volta", "turing")
+"""Architectures without kernels of FlashAttention 2 (README: Ampere, Ada, Hopper) or Transformer
+Engine's fused attention (compute capability 8.0 and above)."""
+
 
 class ExpertsRecipe(Spec):
     """What published recipes of a framework set for a mixture on some architectures."""
@@ -83,6 +87,7 @@ class SoftwareSpec(Spec):
     frameworks: tuple[str, ...] = ()  # what belongs to the family
     experts_recompute: tuple[str, ...] = ()  # modules that recipes of mixtures compute again
     attention: Literal["flash", "unfused"] = "flash"
+    sdpa: bool = False  # attention by PyTorch's own function, which has kernels for every GPU
     flash_generation: Literal["1", "2", "best"] = "best"  # FlashAttention 1, 2; cuDNN and FA3
     flash_best_on: tuple[
         str, ...
@@ -123,3 +128,7 @@ class SoftwareSpec(Spec):
     rl: SoftwareRl = Field(default_factory=SoftwareRl)
     notes: str = ""
     sources: dict[str, str] = Field(default_factory=dict)
+
+    def attention_on(self, architecture: str) -> str:
+        """Kernel of attention on an architecture: the library's begin with Ampere."""
+        return "unfused" if architecture in BEFORE_FLASH and not self.sdpa else self.attention

@@ -46,11 +46,20 @@ def test_sequences_of_a_batch(tokens, seq, more, sequences):
 
 
 @pytest.mark.parametrize(
-    ("exact", "tolerance", "want"),
-    [(96.0, 0.05, 96), (97.5, 0.05, 96), (97.5, 0.01, 98), (97.5, 0.0, 98), (1.4, 0.05, 1)],
+    ("exact", "tolerance", "even", "want"),
+    [
+        (96.0, 0.05, 1, 96),
+        (97.5, 0.05, 1, 96),
+        (97.5, 0.01, 1, 98),
+        (97.5, 0.0, 1, 98),
+        (1.4, 0.05, 1, 1),
+        (250.0, 0.05, 2, 250),
+        (250.0, 0.05, 8, 256),
+        (250.0, 0.0, 8, 250),
+    ],
 )
-def test_multiples_of_powers_of_two(exact, tolerance, want):
-    assert _divisible(exact, tolerance) == want
+def test_multiples_of_powers_of_two(exact, tolerance, even, want):
+    assert _divisible(exact, tolerance, even) == want
 
 
 # --- run -----------------------------------------------------------------------------------------

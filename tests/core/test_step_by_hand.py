@@ -38,7 +38,7 @@ from gpuscale.core.step.data_parallel import (
 from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.form import StepForm
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
-from gpuscale.core.step.interval import interval, interval_classes
+from gpuscale.core.step.interval import beyond_measured, interval, interval_classes
 from gpuscale.core.step.layer import (
     LayerParts,
     _context_comm,
@@ -1282,10 +1282,7 @@ def test_classes_of_a_step(changed, first):
         (("family/x", "moe"), {"moe": 0.2, "family/x": 0.1}, False, 0.2),
         (("family/x", "moe"), {"moe": 0.2, "family/x": 0.3}, False, 0.3),
         (("wide-tp", "moe"), {"moe": 0.1, "wide-tp": 0.3}, False, 0.3),
-        (("hardware/toy", "dense"), {"dense": 0.1, "hardware/toy": 0.4}, False, 0.4),
-        (("hardware/toy", "dense"), {"dense": 0.1, "hardware/unknown": 0.5}, False, 0.5),
-        (("hardware/toy", "dense"), {"dense": 0.1, "hardware/unknown": 0.05}, False, 0.1),
-        (("hardware/toy", "dense"), {"dense": 0.1}, False, 0.1),
+        (("hardware/toy", "dense"), {"dense": 0.1, "hardware/toy": 0.4}, False, 0.1),
         (("other",), {"dense": 0.1, "unknown": 0.6}, False, 0.6),
         (("dense",), {"dense": 0.1, "site": 0.5}, True, 0.05),
         (("dense",), {"dense": 0.1}, True, 0.1),
@@ -1295,3 +1292,19 @@ def test_width_of_the_interval(classes, widths, site, width):
     low, high = interval(2.0, classes, widths, site)
     assert low == pytest.approx(2 * 2.718281828459045**-width)
     assert high == pytest.approx(2 * 2.718281828459045**width)
+
+
+@pytest.mark.parametrize(
+    ("widths", "ends"),
+    [
+        ({"hardware/toy": 0.0}, (1.0, 8.0)),
+        ({}, (1.0, 8.0)),
+        ({"hardware/toy": 0.0, "hardware/unknown": 9.0}, (1.0, 8.0)),
+        ({"hardware/unknown": 1.0}, (0.592, 11.05)),
+        ({"hardware/toy": 1.0, "hardware/unknown": 9.0}, (0.592, 11.05)),
+    ],
+)
+def test_interval_of_an_architecture_without_runs(widths, ends):
+    """Errors apart add as squares: ln 2 and 1 are 1.217, ln 4 and 1 are 1.709."""
+    found = beyond_measured(1.0, 2.0, 8.0, ("hardware/toy", "dense"), widths | {"dense": 0.1})
+    assert found == pytest.approx(ends, rel=0.01)

@@ -225,10 +225,10 @@ def seq_len_of(request: Request, model: ModelSpec) -> tuple[int, ...]:
 
 
 def suited(request: Request, batch: GlobalBatch, seq_len: int, n_gpus: int) -> GlobalBatch:
-    """Batch that suits a number of GPUs and a pinned micro-batch, unless it was given."""
+    """Batch that suits a number of GPUs and a pinned micro-batch, unless sequences were given."""
     from gpuscale.core.plan.batch import sequences_for
 
-    if batch.origin == "given":
+    if request.asked.global_batch:
         return batch
     pinned = request.pin_texts.get("micro_batch", "")
     micro_batch = int(pinned) if pinned.isdigit() else 1

@@ -181,7 +181,7 @@ def parameters_of(
     return MemoryParameters(
         **values,
         stage_split=software.stage_split,
-        unfused_attention=given.get("attention", software.attention) == "unfused",
+        unfused_attention=given.get("attention", software.attention_on(architecture)) == "unfused",
         fused_cross_entropy=bool(given.get("fused_cross_entropy", software.fused_cross_entropy)),
         loss=str(given.get("loss", software.loss)),
         recompute_modules=tuple(modules),

@@ -160,7 +160,9 @@ def default_space(facts: RuleFacts, domain_gpus: int, precision: str = "bf16") -
         recompute=tuple(
             r
             for r in RECOMPUTE
-            if r in soft.recompute and not (r == "per-op" and soft.selective_per_op)
+            if r in soft.recompute
+            and r not in soft.recompute_asked
+            and not (r == "per-op" and soft.selective_per_op)
         ),
         recompute_layers=None if soft.recompute_layers else (),
         schedule=tuple(s.name for s in searched if s.name in soft.schedules) or ("1f1b",),

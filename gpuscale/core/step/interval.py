@@ -67,13 +67,41 @@ def interval(
     >>> round(low, 3), round(high, 3)
     (0.905, 1.105)
     """
-    unknown = widths.get("hardware/unknown", 0.0)
-    found = [widths[c] for c in classes if c in widths]
-    found += [unknown for c in classes if c.startswith("hardware/") and c not in widths]
+    found = [widths[c] for c in classes if c in widths and not c.startswith(HARDWARE)]
     width = max(found) if found else widths["unknown"]
     if site_measured:
         width *= widths.get("site", 1.0)
     return expected_s * math.exp(-width), expected_s * math.exp(width)
+
+
+HARDWARE = "hardware/"
+"""Begin of the classes of machines."""
+
+
+def beyond_measured(
+    low_s: float,
+    expected_s: float,
+    high_s: float,
+    classes: tuple[str, ...],
+    widths: Mapping[str, float],
+) -> tuple[float, float]:
+    """Interval of a step on an architecture that no run was fitted on: errors apart add as squares.
+
+    >>> widths = {"hardware/unknown": 0.3, "hardware/hopper": 0.0}
+    >>> beyond_measured(0.5, 1.0, 2.0, ("hardware/hopper", "dense"), widths)
+    (0.5, 2.0)
+    >>> [round(x, 2) for x in beyond_measured(0.5, 1.0, 2.0, ("hardware/volta",), widths)]
+    [0.47, 2.13]
+    """
+    unknown = widths.get(f"{HARDWARE}unknown", 0.0)
+    width = max((widths.get(c, unknown) for c in classes if c.startswith(HARDWARE)), default=0.0)
+    if not width:
+        return low_s, high_s
+    below, above = (math.log(b / a) for a, b in ((low_s, expected_s), (expected_s, high_s)))
+    return (
+        expected_s / math.exp(math.hypot(below, width)),
+        expected_s * math.exp(math.hypot(above, width)),
+    )
 
 
 NEAR_FULL_FRAC = 0.9
