@@ -52,7 +52,7 @@ class WritingSpec(Spec):
     """How a job of the framework is written down and started."""
 
     methods: Names = ()  # what it trains: pretrain, full, lora, dora, grpo, ...
-    form: Literal["yaml", "json", "toml", "flags", "overrides", "python"]
+    form: Literal["yaml", "json", "toml", "flags", "values", "overrides", "python"]
     file: str = ""  # name of the file; empty: all stands in the command
     launcher: Literal["torchrun", "accelerate", "tune", "ray", "python", "own"] = "torchrun"
     run: Names = ()  # what each process runs

@@ -31,6 +31,8 @@ def text_of(form: str, table: Mapping[str, Any]) -> str:
 def words_of_command(form: str, table: Mapping[str, Any]) -> list[str]:
     """Words of a command: `--key value`, or `key=value`; a true flag stands alone.
 
+    `form`: "values" says true and false too, as options that may be None want it.
+
     >>> words_of_command("flags", {"bf16": True, "targets": ["q", "v"], "stage": 2})
     ['--bf16', '--targets', 'q', 'v', '--stage', '2']
     >>> words_of_command("overrides", {"a.b": [1, 2], "c": False})
@@ -40,8 +42,10 @@ def words_of_command(form: str, table: Mapping[str, Any]) -> list[str]:
     for key, value in table.items():
         if form == "overrides":
             words.append(f"{key}={said(value)}")
-        elif value is True:
+        elif value is True and form == "flags":
             words.append(f"--{key}")
+        elif isinstance(value, bool):
+            words += [f"--{key}", said(value)]
         elif isinstance(value, (list, tuple)):
             words += [f"--{key}", *map(str, value)]
         else:

@@ -51,7 +51,7 @@ def writes(job: TrainingLaunch, name: str) -> Written:
         )
     words = [word.format(model=str(fields["model"]).split()) for word in way.run]
     ends = [prefix + str(table.pop(key)) for key, prefix in way.ends.items()]
-    if way.form in ("flags", "overrides"):
+    if way.form in ("flags", "values", "overrides"):
         words += words_of_command(way.form, table)
     elif way.form == "python":
         files.insert(0, LaunchFile(way.file, hooks.script_of(framework.name, table)))
@@ -77,7 +77,7 @@ def options(job: TrainingLaunch, name: str) -> dict[str, Any]:
     Raises GpuscaleError as `writes` does.
     """
     way, table, _, _ = _way(dialect(name), _fields(job, dialect(name)))
-    flags = way.form == "flags"
+    flags = way.form in ("flags", "values")
     return {
         f"--{key}" if flags and "." not in key else key.lstrip("+"): value
         for key, value in table.items()
