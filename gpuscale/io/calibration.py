@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset
 from gpuscale.io.spec_errors import checked
-from gpuscale.io.toml import read_toml
+from gpuscale.io.toml import Table, read_toml
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration, Board
@@ -29,7 +29,7 @@ GENERAL_NETWORK = "general-network"
 
 
 @lru_cache(maxsize=8)
-def load_calibration(path: str | Path | None) -> dict[str, Any]:
+def load_calibration(path: str | Path | None) -> Table:
     """Read an overlay: tables `arch.NAME`, `fabric.NAME`, `site`; {} for None.
 
     Raises GpuscaleError if the file cannot be read or holds other keys.
@@ -59,7 +59,7 @@ def site_factor(calibration: str | Path | None) -> float:
     return float(value)
 
 
-def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def merged(base: Table, over: Table) -> Table:
     """Tables of `over` laid over those of `base`, key by key."""
     out = dict(base)
     for key, value in over.items():
@@ -69,7 +69,7 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def overlay_of(kind: str, name: str, calibration: str | Path | None) -> dict[str, Any]:
+def overlay_of(kind: str, name: str, calibration: str | Path | None) -> Table:
     """Part of an overlay for one preset of a kind ("arch", "fabric")."""
     tables = load_calibration(calibration).get(kind, {})
     if not isinstance(tables, dict) or not isinstance(tables.get(name, {}), dict):
@@ -214,7 +214,7 @@ def _validated(
     return checked(model, table, f"{kind}.{name}")
 
 
-def _table(kind: str, name: str, general: str, depth: int) -> dict[str, Any]:
+def _table(kind: str, name: str, general: str, depth: int) -> Table:
     path = find_preset(kind, name) or find_preset(kind, general)
     if path is None:
         return {"name": name}
@@ -225,7 +225,7 @@ def _table(kind: str, name: str, general: str, depth: int) -> dict[str, Any]:
     return table
 
 
-def _borrowed(table: dict[str, Any]) -> dict[str, Any]:
+def _borrowed(table: Table) -> Table:
     """Mark constants of another architecture or link, whose interval is wider."""
     table = {k: v for k, v in table.items() if k != "power"}  # of that architecture's own board
     formats = {k: {**v, "borrowed": True} for k, v in table.get("matmul", {}).items()}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
 
 from gpuscale.core.diagnosis.causes import Cause
 from gpuscale.io.presets import preset_files, shipped
 from gpuscale.io.spec_errors import checked
-from gpuscale.io.toml import read_toml
+from gpuscale.io.toml import Table, read_toml
 
 
 @lru_cache(maxsize=1)
@@ -28,7 +27,7 @@ def load_causes() -> tuple[Cause, ...]:
 
 
 @lru_cache(maxsize=4)
-def load_table(name: str) -> dict[str, Any]:
+def load_table(name: str) -> Table:
     """Read a table beside the causes: `_words`, by which descriptions are understood, or others."""
     return read_toml(shipped(f"cause/{name}.toml"))
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from gpuscale.errors import unknown_name
 from gpuscale.io.text import read_text
-from gpuscale.io.toml import parse_toml
+from gpuscale.io.toml import Table, parse_toml
 
 FOLDER = Path(__file__).resolve().parent.parent / "textbook" / "glossary"
 TOPICS = ("speed", "network", "parallel", "serving")
@@ -35,8 +34,8 @@ class Entry:
     command: str = ""
 
 
-def _entry(name: str, topic: str, table: dict[str, Any]) -> Entry:
-    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+def _entry(name: str, topic: str, table: Table) -> Entry:
+    given: Table = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
     return Entry(name=name, topic=topic, **given)
 
 

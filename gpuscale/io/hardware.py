@@ -6,13 +6,14 @@ import os
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import find_preset, known_names, looks_like_path, preset_names, preset_path
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.text import STDIN, shown_name
 from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, said_by_driver
+from gpuscale.io.toml import Table
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.chip import UnitLayout
@@ -90,7 +91,7 @@ def usual_node(gpu: GpuSpec, catalogue: str = "vendor") -> ClusterSpec:
     node = _cluster_preset(path, catalogue)
     if node.gpu == gpu:
         return node
-    change: dict[str, Any] = {"gpu": gpu}
+    change: Table = {"gpu": gpu}
     if gpu.scaleup_bytes_per_s is not None:
         change["scaleup_bytes_per_s"] = gpu.scaleup_bytes_per_s
     return node.model_copy(update=change)
@@ -178,14 +179,14 @@ def check_catalogue(catalogue: str) -> None:
         raise unknown_name("catalogue", catalogue, CATALOGUES, "use vendor or documents")
 
 
-def gpu_from_table(table: dict[str, Any], where: str) -> GpuSpec:
+def gpu_from_table(table: Table, where: str) -> GpuSpec:
     """Make a GPU of a TOML table; `where` names its origin in errors."""
     from gpuscale.specs.gpu import GpuSpec
 
     return checked(GpuSpec, table, where)
 
 
-def cluster_from_table(table: dict[str, Any], where: str, catalogue: str = "vendor") -> ClusterSpec:
+def cluster_from_table(table: Table, where: str, catalogue: str = "vendor") -> ClusterSpec:
     """Make a cluster of a TOML table, whose `gpu` is a preset's name or a table."""
     from gpuscale.specs.cluster import ClusterSpec
 
@@ -210,7 +211,7 @@ def _beside(where: str, gpu: str) -> GpuSpec:
     return gpu_from_table(table, shown)
 
 
-def _read(arg: str) -> tuple[dict[str, Any], str]:
+def _read(arg: str) -> tuple[Table, str]:
     from gpuscale.io.toml import read_toml
 
     return read_toml(arg), shown_name(arg)

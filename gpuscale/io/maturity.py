@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from math import exp, log
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.step.interval import RACK_DOMAIN
 from gpuscale.core.step.maturity import Maturity, Way, mixed, tuned_probability
 from gpuscale.io.software import capabilities_of
 from gpuscale.io.step_intervals import interval_table
+from gpuscale.io.toml import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,9 +44,9 @@ class LeastDegrees(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _row(kind: str, name: str) -> dict[str, Any]:
+def _row(kind: str, name: str) -> Table:
     """Row of jobs of a kind (moe, or the stack of a dense model) and a maturity."""
-    found: dict[str, Any] = interval_table()["maturity"][f"{kind}/{name}"]
+    found: Table = interval_table()["maturity"][f"{kind}/{name}"]
     return found
 
 
@@ -149,7 +150,7 @@ def settled(
     )
     if recipe is None:
         return settings
-    wanted: dict[str, Any] = {"dispatcher": recipe.dispatcher}
+    wanted: Table = {"dispatcher": recipe.dispatcher}
     if name == "tuned":
         kept = ("moe_kernels", "overlap_ep", "cuda_graphs")
         wanted |= {field: getattr(recipe, field) for field in kept}

@@ -7,14 +7,14 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import number_format
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset, looks_like_path, preset_path
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.text import STDIN, read_text
-from gpuscale.io.toml import parse_toml
+from gpuscale.io.toml import Table, parse_toml
 
 if TYPE_CHECKING:
     from gpuscale.io.hub_names import HubName
@@ -152,14 +152,14 @@ def _checked(spec: ModelSpec, warnings: tuple[str, ...], where: str) -> LoadedMo
     return LoadedModel(spec, warnings, where)
 
 
-def model_from_table(table: dict[str, Any], where: str) -> ModelSpec:
+def model_from_table(table: Table, where: str) -> ModelSpec:
     """Make a model of a TOML table; `where` names its origin in errors."""
     from gpuscale.specs.model import ModelSpec
 
     return checked(ModelSpec, table, where)
 
 
-def parse_json(text: str, where: str) -> dict[str, Any]:
+def parse_json(text: str, where: str) -> Table:
     """Read a JSON table; NaN is refused, `Infinity` is left to the key that uses it.
 
     Raises GpuscaleError if the text is no JSON table.

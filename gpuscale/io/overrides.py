@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpuscale.errors import GpuscaleError, typo_of, unknown_name
+from gpuscale.io.toml import Table
 
 if TYPE_CHECKING:
     from gpuscale.specs.fields import Spec
@@ -105,7 +106,7 @@ def _layer_count(spec: Spec, setting: Setting) -> Setting:
     return Setting(setting.key, ("model", "layers"), f"{setting.text[:9]} x {mixer}+{ffn}")
 
 
-def _put(table: dict[str, Any], setting: Setting) -> tuple[str | int, ...]:
+def _put(table: Table, setting: Setting) -> tuple[str | int, ...]:
     """Set one value in nested tables; list items are named by index or by their `name`."""
     path: list[str | int] = []
     at: Any = table
@@ -162,7 +163,7 @@ def _value(setting: Setting) -> Any:
     return parse_toml(f"value = {text}", f"--set {_shown(setting.key)}").get("value")
 
 
-def _rebuild(spec: S, prefix: str, table: dict[str, Any]) -> S:
+def _rebuild(spec: S, prefix: str, table: Table) -> S:
     import pydantic
 
     from gpuscale.io.spec_errors import spec_error

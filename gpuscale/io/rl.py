@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.core.rl.step import RlCosts
 from gpuscale.io.presets import shipped
-from gpuscale.io.toml import read_toml
+from gpuscale.io.toml import Table, read_toml
 from gpuscale.specs.software import FittedValue, SoftwareSpec
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _fitted() -> dict[str, float]:
 
 def rl_costs(software: SoftwareSpec | None = None) -> RlCosts:
     """Costs and habits of a framework; what its preset leaves open is the fit of all."""
-    own: dict[str, Any] = dict(_fitted())
+    own: Table = dict(_fitted())
     if software is not None:
         own |= software.rl.model_dump(exclude={"trainer", "sources"}, exclude_none=True)
     return RlCosts(**own)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib import resources
 from math import log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gpuscale.core.run.bill import Draw, Making, Rate
 from gpuscale.core.run.checkpoint import Saver
@@ -20,7 +20,7 @@ from gpuscale.core.run.failures import Fleet
 from gpuscale.errors import unknown_name
 from gpuscale.io.presets import looks_like_path, preset_files, preset_path
 from gpuscale.io.spec_errors import checked
-from gpuscale.io.toml import read_toml
+from gpuscale.io.toml import Table, read_toml
 from gpuscale.specs.run import (
     EmbodiedRow,
     FleetRow,
@@ -58,7 +58,7 @@ def today() -> datetime.date:
 
 
 @lru_cache(maxsize=32)
-def _table(name: str) -> dict[str, Any]:
+def _table(name: str) -> Table:
     return read_toml(preset_files("run")[name])
 
 
@@ -211,7 +211,7 @@ def offers() -> tuple[Offer, ...]:
     import io
 
     text = (resources.files("gpuscale") / "data" / "offers.csv").read_text(encoding="utf-8")
-    rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
+    rows: list[Table] = list(csv.DictReader(io.StringIO(text)))
     kept = [{name: row[name] for name in Offer.__slots__} for row in rows]
     return tuple(Offer(**r | {"usd_per_gpu_hour": float(r["usd_per_gpu_hour"])}) for r in kept)
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import merged
 from gpuscale.io.presets import looks_like_path, preset_path
 from gpuscale.io.spec_errors import checked
-from gpuscale.io.toml import read_toml
+from gpuscale.io.toml import Table, read_toml
 from gpuscale.specs.software import SoftwareSpec
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
     return replace(found, name=spec.name, selective_per_op=spec.memory.selective_per_op)
 
 
-def _table(path: Path) -> dict[str, Any]:
+def _table(path: Path) -> Table:
     """Table of a family; with `like` on top of another preset's, table by table.
 
     Raises GpuscaleError for a `like` that names no preset, or one that is itself like another.
@@ -133,7 +133,7 @@ def software_record(
     from gpuscale.io.step_calibration import load_calibration
 
     cal = calibration or load_calibration()
-    chosen: dict[str, Any] = dict(options or {})
+    chosen: Table = dict(options or {})
     kernels = _kernels(str(chosen.get("moe_kernels", spec.moe_kernels)), architecture, precision)
     fitted = {
         name: cal.get(f"software.{spec.name}.{name}", table.value)
@@ -148,7 +148,7 @@ def software_record(
         gradients = spec.gradient_bytes_fp16
     own = {f.name for f in fields(Software)}
     shared = own & set(SoftwareSpec.model_fields) - {"maturity"}
-    values: dict[str, Any] = {name: getattr(spec, name) for name in shared} | {
+    values: Table = {name: getattr(spec, name) for name in shared} | {
         "attention": spec.attention_on(architecture),
         "flash_factor": flash,
         "gradient_bytes": gradients,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 from gpuscale.io.step_calibration import train_folder
-from gpuscale.io.toml import read_toml
+from gpuscale.io.toml import Table, read_toml
 
 
 @lru_cache(maxsize=1)
-def interval_table() -> dict[str, Any]:
+def interval_table() -> Table:
     """Tables of `intervals.toml`: widths of classes, medians and widths of maturities."""
     return read_toml(train_folder() / "intervals.toml")
 

@@ -8,8 +8,11 @@ from typing import Any
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import read_text, shown_name
 
+Table = dict[str, Any]
+"""What a file of TOML, YAML or JSON says, or what is written into one: nothing of it is checked."""
 
-def parse_toml(text: str, where: str) -> dict[str, Any]:
+
+def parse_toml(text: str, where: str) -> Table:
     """Read TOML text; `where` names it in errors.
 
     Raises GpuscaleError with the line and column of what cannot be read.
@@ -24,7 +27,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         raise GpuscaleError(f"{where}: not valid TOML: nested too deeply") from None
 
 
-def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_toml(path: str | os.PathLike[str]) -> Table:
     """Read a TOML file, ``-`` from standard input; see `read_text` and `parse_toml` for errors."""
     return parse_toml(read_text(path), shown_name(path))
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gpuscale.io.toml import Table
+
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -21,12 +23,12 @@ def spec_to_toml(spec: BaseModel) -> str:
     return "\n".join(_lines(_values(spec), ())) + "\n"
 
 
-def table_to_toml(table: dict[str, Any]) -> str:
+def table_to_toml(table: Table) -> str:
     """Text of a plain table of numbers, texts, lists and tables; None is left out."""
     return "\n".join(_lines(table, ())) + "\n"
 
 
-def _values(spec: Any) -> dict[str, Any]:
+def _values(spec: Any) -> Table:
     """Keys that differ from their default; `kind` and required keys always."""
     if isinstance(spec, BaseModel):
         defaults = {
@@ -54,7 +56,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _lines(table: dict[str, Any], path: tuple[str, ...]) -> list[str]:
+def _lines(table: Table, path: tuple[str, ...]) -> list[str]:
     lines: list[str] = []
     below = {k: v for k, v in table.items() if isinstance(v, dict)}
     arrays = {k: v for k, v in table.items() if _is_array_of_tables(v)}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from gpuscale.io.toml import Table
 
 
 class Options(NamedTuple):
@@ -33,7 +35,7 @@ def known_options(framework: str) -> Options:
 
 
 @lru_cache(maxsize=8)
-def launch_table(name: str) -> dict[str, Any]:
+def launch_table(name: str) -> Table:
     """Table of a TOML file of `gpuscale/launch/data`."""
     from gpuscale.io.toml import parse_toml
 

@@ -4,14 +4,14 @@
 Draw:     python tools/judges/judge_tuning.py --draw 40 > jobs.json        (with gpuscale)
 Judge:    python tools/judges/judge_tuning.py jobs.json                    (with the frameworks)
 Install:  pip install torch transformers trl peft accelerate datasets omegaconf hydra-core litgpt
-          "jsonargparse[signatures]" pytest, and without what they need llamafactory axolotl ms-swift
-          openrlhf verl oumi torchtune llm-foundry
+          "jsonargparse[signatures]" numpy pillow jsonschema addict json_repair pylatexenc einops,
+          and without what they need llamafactory axolotl ms-swift openrlhf verl oumi torchtune
           (CPU torch is enough; tried with the versions that their files in presets/framework name)
 
 Each launch goes through the framework's own parser or configuration class: what `trl sft` parses,
 `HfArgumentParser` over LLaMA-Factory's and ms-swift's dataclasses, Axolotl's pydantic schema,
-OpenRLHF's and LitGPT's command lines, verl's Hydra configuration, oumi's and llm-foundry's
-structured ones, torchtune's components with their arguments. What runs a model or asks a hub is
+OpenRLHF's and LitGPT's command lines, verl's Hydra configuration, oumi's
+structured one, torchtune's components with their arguments. What runs a model or asks a hub is
 left out; modules that are not installed are stood in for by empty ones. Prints a line a framework,
 taken of written, with the reasons of what is refused; exits 1 if one is, 2 if none can be judged.
 """
@@ -36,7 +36,7 @@ import types
 TRAINED = {
     "trl": "trl", "llama-factory": "llama-factory", "axolotl": "axolotl", "ms-swift": "ms-swift",
     "megatron-swift": "megatron-swift", "openrlhf": "openrlhf", "verl": "verl", "oumi": "hf-peft",
-    "litgpt": "litgpt", "torchtune": "torchtune", "llm-foundry": "fsdp",
+    "litgpt": "litgpt", "torchtune": "torchtune",
 }  # fmt: skip
 """Framework -> software of the jobs that are drawn for it."""
 RL = ("trl", "openrlhf", "verl")
@@ -44,7 +44,7 @@ OVER_MEGATRON = ("megatron-swift",)
 
 
 def drawn(n: int, seed: int):
-    """Launches of random jobs of each framework: its name, its files, its command."""
+    """Draw launches of random jobs of each framework: its name, its files, its command."""
     from gpuscale import memory
     from gpuscale.answers.saved import launch_of
     from gpuscale.errors import GpuscaleError
@@ -97,6 +97,7 @@ class Anything:
         pass
 
     def __call__(self, *words, **_):
+        """Give what it decorates, or more of the same."""
         return words[0] if words and callable(words[0]) else self
 
     def __getattr__(self, name):
@@ -135,21 +136,23 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.names = names
 
     def find_spec(self, name, path=None, target=None):
+        """Find what is stood in for."""
         if name.partition(".")[0] in self.names:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
     def create_module(self, spec):
+        """Make an empty module."""
         return Empty(spec.name)
 
     def exec_module(self, module):
+        """Let it have modules of its own."""
         module.__path__ = []
 
 
 ABSENT = {
     "openrlhf": ("deepspeed", "ray", "vllm", "flash_attn", "ring_flash_attn", "torchdata"),
     "megatron-swift": ("megatron", "mcore_bridge", "transformer_engine"),
-    "llm-foundry": ("composer", "streaming", "catalogue", "torchmetrics", "mlflow", "databricks"),
     "torchtune": ("torchao", "torchdata", "bitsandbytes"),
     "axolotl": ("axolotl_contribs_lgpl", "axolotl_contribs_mit"),
 }
@@ -317,20 +320,10 @@ def torchtune(job):
     check(table_of(job))
 
 
-def llm_foundry(job):
-    """Check the keys of its training command, which refuses others."""
-    from dataclasses import fields
-
-    from llmfoundry.command_utils.train import TrainConfig
-
-    unknown = set(table_of(job)) - {f.name for f in fields(TrainConfig)} - {"variables"}
-    assert not unknown, f"unknown keys {sorted(unknown)}"
-
-
 JUDGES = {
     "trl": trl, "llama-factory": llama_factory, "axolotl": axolotl, "ms-swift": swift,
     "megatron-swift": swift, "openrlhf": openrlhf, "verl": verl, "oumi": oumi, "litgpt": litgpt,
-    "torchtune": torchtune, "llm-foundry": llm_foundry,
+    "torchtune": torchtune,
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from gpuscale.io.hf.family import family_parts
 from gpuscale.io.hf.keys import Keys, family_tables
 from gpuscale.io.hf.parts import Parts, rows
 from gpuscale.io.spec_errors import spec_error
+from gpuscale.io.toml import Table
 from gpuscale.specs.model import ModelSpec
 from gpuscale.specs.pattern import compress
 
@@ -133,7 +134,7 @@ def _spec(
     parts: Parts, k: Keys, wrapper: Keys, text_type: str, wrapper_type: str, warnings: list[str]
 ) -> ModelSpec:
     h = k.integer("hidden_size")
-    fields: dict[str, Any] = {
+    fields: Table = {
         "name": _name(wrapper),
         "family": text_type,
         "hidden_size": h,
@@ -217,7 +218,7 @@ NOT_CONVERTED = ("modules_to_not_convert", "ignored_layers", "ignore")
 """Keys of `quantization_config` with the modules that a checkpoint keeps in 16 bits."""
 
 
-def _kept_wide(k: Keys, wrapper: Keys) -> dict[str, Any]:
+def _kept_wide(k: Keys, wrapper: Keys) -> Table:
     """Find what an fp8 checkpoint keeps in 16 bits: attention of most layers, MLPs of some."""
     tables = (table.table.get("quantization_config") for table in (wrapper, k))
     found = next((t for t in tables if isinstance(t, dict)), {})

@@ -18,6 +18,7 @@ from gpuscale.io.hf.orders import (
     names_of,
 )
 from gpuscale.io.hf.parts import MIXERS, FamilyRow, Parts, attention, dense, moe, window_tokens
+from gpuscale.io.toml import Table
 from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn, NoFfn
 
 Build = Callable[[Keys, FamilyRow], Any]
@@ -139,7 +140,7 @@ OWN: dict[str, dict[str, Build]] = {
 """Family -> part -> how it is read instead."""
 
 
-def _opt_spec(k: Keys, parts: Parts) -> dict[str, Any]:
+def _opt_spec(k: Keys, parts: Parts) -> Table:
     """Learned positions have two extra rows."""
     h = k.integer("hidden_size")
     if (k.optional("word_embed_proj_dim") or h) != h:
@@ -148,7 +149,7 @@ def _opt_spec(k: Keys, parts: Parts) -> dict[str, Any]:
     return {"extra_params": 2 * h, "final_norm": final}
 
 
-def _falcon_spec(k: Keys, parts: Parts) -> dict[str, Any]:
+def _falcon_spec(k: Keys, parts: Parts) -> Table:
     two = k.flag("new_decoder_architecture") and k.integer("num_ln_in_parallel_attn", 2) == 2
     return {
         "norms_per_layer": 2 if two or not k.flag("parallel_attn", True) else 1,
@@ -156,7 +157,7 @@ def _falcon_spec(k: Keys, parts: Parts) -> dict[str, Any]:
     }
 
 
-SPEC: dict[str, Callable[[Keys, Parts], dict[str, Any]]] = {
+SPEC: dict[str, Callable[[Keys, Parts], Table]] = {
     "stablelm": lambda k, _: {"norms_per_layer": 1 if k.flag("use_parallel_residual") else 2},
     "opt": _opt_spec,
     "falcon": _falcon_spec,
@@ -236,7 +237,7 @@ def _gemma4(k: Keys, row: FamilyRow) -> Parts:
     ffn = "moe" if k.flag("enable_moe_block") else "dense"
     ffn_names = [ffn + ("-wide" if wide and again else "") for again in reuse]
     ffns: dict[str, AnyFfn] = {name: _gemma4_ffn(k, name) for name in dict.fromkeys(ffn_names)}
-    spec: dict[str, Any] = {"norms_per_layer": 4}
+    spec: Table = {"norms_per_layer": 4}
     width = k.integer("hidden_size_per_layer_input", 0, least=0)
     if width:
         spec["ple_hidden_size"] = width

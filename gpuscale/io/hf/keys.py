@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.toml import read_toml
+from gpuscale.io.toml import Table, read_toml
 
 MAX_INT = 10**9
 STRUCTURE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
 @lru_cache(maxsize=1)
-def family_tables() -> dict[str, Any]:
+def family_tables() -> Table:
     """Tables of `families.toml`: names of types and keys, and the rows of families."""
     return read_toml(Path(__file__).with_name("families.toml"))
 
@@ -27,9 +27,9 @@ def spellings(key: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1)
-def _defaults() -> dict[str, dict[str, Any]]:
+def _defaults() -> dict[str, Table]:
     text = Path(__file__).with_name("defaults.json").read_text("utf-8")
-    table: dict[str, dict[str, Any]] = json.loads(text)
+    table: dict[str, Table] = json.loads(text)
     return table
 
 

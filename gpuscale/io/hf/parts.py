@@ -21,6 +21,7 @@ from gpuscale.core.model.mixers import (
     ShortConv,
 )
 from gpuscale.io.hf.keys import Keys, family_tables
+from gpuscale.io.toml import Table
 from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn
 
 YesNo = bool | str
@@ -54,7 +55,7 @@ class FamilyRow:
     router_bias: bool = False
     shared: str | None = None
     shared_gate: bool = False
-    spec: dict[str, Any] = field(default_factory=dict)
+    spec: Table = field(default_factory=dict)
 
 
 @lru_cache(maxsize=1)
@@ -70,7 +71,7 @@ class Parts:
     layers: list[tuple[str, str]]
     mixers: dict[str, AnyMixer]
     ffns: dict[str, AnyFfn]
-    spec: dict[str, Any]
+    spec: Table
 
 
 def head_dim(k: Keys) -> int:
@@ -93,7 +94,7 @@ def attention(k: Keys, row: FamilyRow, **more: Any) -> Attention:
     """Build grouped attention from the usual keys; `more` adds or overrides fields."""
     heads = k.integer("num_attention_heads")
     normed = row.qk_norm_if is None or k.flag(*row.qk_norm_if)
-    fields: dict[str, Any] = {
+    fields: Table = {
         "n_heads": heads,
         "n_kv_heads": k.integer("num_key_value_heads", heads),
         "qkv_bias": yes(k, row.qkv_bias or row.bias),
@@ -233,7 +234,7 @@ def moe(k: Keys, row: FamilyRow, **more: Any) -> MoeFfn:
         shared = (k.optional("n_shared_experts") or 0) * width
     else:
         shared = k.integer(row.shared, 0, least=0) if row.shared else 0
-    fields: dict[str, Any] = {
+    fields: Table = {
         "n_experts": count("num_local_experts"),
         "top_k": count("num_experts_per_tok"),
         "expert_ffn_hidden_size": width,

@@ -17,7 +17,7 @@ from typing import Any
 from gpuscale.core.diagnosis.facts import COUNTS, UNITS
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_files
-from gpuscale.io.toml import read_toml
+from gpuscale.io.toml import Table, read_toml
 
 NUMBER = r"([-+]?\d{1,25}(?:[,_]\d{3}){0,8}(?:\.\d{1,25})?(?:[eE][-+]?\d{1,3})?)"
 MARKS = {
@@ -152,7 +152,7 @@ def load_patterns() -> Patterns:
     return all_
 
 
-def _add(all_: Patterns, name: str, table: dict[str, Any]) -> None:
+def _add(all_: Patterns, name: str, table: Table) -> None:
     if unknown := sorted(set(table) - KNOWN):
         raise GpuscaleError(f"presets/log/{name}.toml: unknown key `{unknown[0]}`")
     all_.kinds[name] = table.get("kind", "")

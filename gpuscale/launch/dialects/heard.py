@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET
 
@@ -18,7 +19,7 @@ NEUTRAL = frozenset(launch_table("keys")["neutral"])
 DEEPEST = 12
 
 
-class Heard(dict[str, Any]):
+class Heard(Table):
     """A table that remembers the keys that it was asked for."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:

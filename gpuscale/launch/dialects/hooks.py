@@ -6,18 +6,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects import megatron, meshes
 
 Fields = Mapping[str, Any]
 
 
-def write_accelerate(fields: Fields) -> tuple[dict[str, Any], set[str]]:
+def write_accelerate(fields: Fields) -> tuple[Table, set[str]]:
     """FSDP2 and the sizes of the mesh (accelerate, utils/dataclasses.py, parallelism_config.py)."""
     stage, dp = fields["zero_stage"], fields["n_gpus"] // fields["tp"] // fields["cp"]
     replicate = fields.get("dp_replicate", 1)
     sharded = stage > 0 and dp * fields["cp"] // replicate > 1
     said = {"tp", "cp", "cp_kind", "dp_replicate"}
-    table: dict[str, Any] = {"distributed_type": "FSDP" if sharded else "MULTI_GPU"}
+    table: Table = {"distributed_type": "FSDP" if sharded else "MULTI_GPU"}
     if fields["n_nodes"] > 1:
         table |= {"main_process_ip": "HEAD_NODE", "main_process_port": 29500}
         table |= {"rdzv_backend": "c10d", "same_network": True}
@@ -51,13 +52,13 @@ ATTENTION = ("q", "k", "v", "o")
 MLP = ("gate", "up", "down")
 
 
-def write_torchtune(fields: Fields) -> tuple[dict[str, Any], set[str]]:
+def write_torchtune(fields: Fields) -> tuple[Table, set[str]]:
     """Write torchtune's component of a model, and what its distributed recipes shard."""
     family, _, builder = fields["model"].rpartition(".")
     kind = fields["method"]
     said = {"model", "method"}
     name = builder if kind == "full" else f"lora_{builder}"
-    table: dict[str, Any] = {"model._component_": f"torchtune.models.{family}.{name}"}
+    table: Table = {"model._component_": f"torchtune.models.{family}.{name}"}
     if kind != "full":
         targets = fields["targets"]
         maps = (*ATTENTION, *MLP) if targets == ("all-linear",) else targets
@@ -88,13 +89,13 @@ def samples_of(fields: Fields) -> int:
 RL_SAID = {"seq_len", "global_batch_size", "accumulation", "rl.updates", "rl.prompt"}
 
 
-def write_verl(fields: Fields) -> tuple[dict[str, Any], set[str]]:
+def write_verl(fields: Fields) -> tuple[Table, set[str]]:
     """Write the mini-batch of an update: prompts, of which each has its responses."""
     mini = fields["rl.prompts"] // (fields.get("rl.updates") or 1)
     return {"actor_rollout_ref.actor.ppo_mini_batch_size": mini}, set(RL_SAID)
 
 
-def write_trl(fields: Fields) -> tuple[dict[str, Any], set[str]]:
+def write_trl(fields: Fields) -> tuple[Table, set[str]]:
     """Write how many micro-batches an update of RL takes, and those of a generation."""
     if "rl.method" not in fields:
         return {}, set()
@@ -103,18 +104,18 @@ def write_trl(fields: Fields) -> tuple[dict[str, Any], set[str]]:
     steps = samples_of(fields) // each
     said = {"accumulation", "global_batch_size"}
     said |= {"rl.prompts", "rl.updates"} if samples_of(fields) == steps * each else set()
-    table: dict[str, Any] = {"gradient_accumulation_steps": max(1, steps)}
+    table: Table = {"gradient_accumulation_steps": max(1, steps)}
     if fields["rl.method"] != "dpo":
         table["steps_per_generation"] = max(1, steps) * (fields.get("rl.updates") or 1)
     return table, said | ({"seq_len"} if fields["rl.method"] != "dpo" else set())
 
 
-def write_openrlhf(fields: Fields) -> tuple[dict[str, Any], set[str]]:
+def write_openrlhf(fields: Fields) -> tuple[Table, set[str]]:
     """Write where the models of RL stand, and the samples of an update."""
     if "rl.method" not in fields:
         return {}, set()
     said = set(RL_SAID)
-    table: dict[str, Any] = {"train.batch_size": samples_of(fields)}
+    table: Table = {"train.batch_size": samples_of(fields)}
     if fields["rl.method"] == "dpo":
         return table, said | {"rl.method", "rl.prompts"}
     tp, engine = fields.get("rl.rollout_tp") or 1, fields["rl.engine"]
@@ -140,13 +141,13 @@ MEGATRON = {
 }
 
 
-def write_nemo_rl(fields: Fields) -> tuple[dict[str, Any], set[str]]:
+def write_nemo_rl(fields: Fields) -> tuple[Table, set[str]]:
     """Write NeMo-RL's policy: over Megatron-Core, or over FSDP2 (dtensor) where that can say it."""
     stage, adapter = fields["zero_stage"], fields.get("lora_rank")
     torch = stage == 3 and fields["pp"] == 1 and fields.get("etp", 1) == 1
     part = "policy.dtensor_cfg" if torch else "policy.megatron_cfg"
     said = {"tp", "cp", "ep", "cp_kind", "recompute"}
-    table: dict[str, Any] = {
+    table: Table = {
         "policy.dtensor_cfg.enabled": torch,
         "policy.megatron_cfg.enabled": not torch,
         f"{part}.activation_checkpointing": fields["recompute"] == "full",
@@ -188,10 +189,10 @@ def write_nemo_rl(fields: Fields) -> tuple[dict[str, Any], set[str]]:
 LITGPT = {"q": "query", "k": "key", "v": "value", "o": "projection"}
 
 
-def write_litgpt(fields: Fields) -> tuple[dict[str, Any], set[str]]:
+def write_litgpt(fields: Fields) -> tuple[Table, set[str]]:
     """Write LitGPT's folder of a checkpoint, its flags of adapters, and what it shards."""
     said = {"model"}
-    table: dict[str, Any] = {"checkpoint_dir": f"checkpoints/{fields['model']}"}
+    table: Table = {"checkpoint_dir": f"checkpoints/{fields['model']}"}
     if fields["method"] == "lora":
         maps = fields["targets"]
         maps = (*LITGPT, *MLP) if maps == ("all-linear",) else maps

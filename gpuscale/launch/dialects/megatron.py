@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.io.toml import Table
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -12,13 +14,13 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import AnyFfn, ModelSpec
 
     Fields = Mapping[str, Any]
-    Part = tuple[dict[str, Any], set[str], list[str]]
+    Part = tuple[Table, set[str], list[str]]
 
 
 def model(fields: Fields) -> Part:
     """Architecture flags, and what of the model they cannot say."""
     spec: ModelSpec = fields["job"].model
-    table: dict[str, Any] = {"num-layers": spec.n_layers, "hidden-size": spec.hidden_size}
+    table: Table = {"num-layers": spec.n_layers, "hidden-size": spec.hidden_size}
     left: list[str] = []
     mixers, ffns = list(spec.mixers.values()), list(spec.ffns.values())
     table |= _mixer(mixers[0], left)
@@ -45,7 +47,7 @@ def model(fields: Fields) -> Part:
     return table, {"model"}, left
 
 
-def _mixer(mixer: AnyMixer, left: list[str]) -> dict[str, Any]:
+def _mixer(mixer: AnyMixer, left: list[str]) -> Table:
     if mixer.kind == "mla":
         if mixer.sparse_top_k_tokens:
             left.append("the sparse indexer of the attention")
@@ -74,7 +76,7 @@ def _mixer(mixer: AnyMixer, left: list[str]) -> dict[str, Any]:
     }
 
 
-def _windows(spec: ModelSpec, mixers: Sequence[AnyMixer], left: list[str]) -> dict[str, Any]:
+def _windows(spec: ModelSpec, mixers: Sequence[AnyMixer], left: list[str]) -> Table:
     """Sliding windows: one width, and which layers are without (1: the layer skips it)."""
     widths = {w for m in mixers if (w := getattr(m, "window_tokens", None))}
     if len(widths) > 1:
@@ -88,8 +90,8 @@ def _windows(spec: ModelSpec, mixers: Sequence[AnyMixer], left: list[str]) -> di
     return {"window-size": f"{widths.pop() - 1},0", **skips}
 
 
-def _ffns(spec: ModelSpec, ffns: Sequence[AnyFfn]) -> dict[str, Any]:
-    table: dict[str, Any] = {}
+def _ffns(spec: ModelSpec, ffns: Sequence[AnyFfn]) -> Table:
+    table: Table = {}
     widths = [f.ffn_hidden_size for f in ffns if f.kind == "dense"]
     experts = [f for f in ffns if f.kind == "moe"]
     widths += [f.expert_ffn_hidden_size for f in experts]
@@ -128,11 +130,11 @@ def _stages(job: TrainingLaunch) -> tuple[str, int]:
     return "|".join(chunks), 1
 
 
-def _sharding(job: TrainingLaunch) -> tuple[dict[str, Any], set[str]]:
+def _sharding(job: TrainingLaunch) -> tuple[Table, set[str]]:
     """Keys of what Megatron-Core shards, by their names in its configuration."""
     lay = job.layout
     sharded = lay.zero_stage > 0 or narrow_states(job)
-    table: dict[str, Any] = {"use_distributed_optimizer": sharded}
+    table: Table = {"use_distributed_optimizer": sharded}
     table["overlap_grad_reduce"] = lay.overlap_dp
     table["overlap_param_gather"] = lay.overlap_dp and sharded
     if lay.zero_stage >= 2:
@@ -151,7 +153,7 @@ def narrow_states(job: TrainingLaunch) -> bool:
     return job.layout.offload_optimizer or job.settings.moments not in (None, "fp32")
 
 
-def _recompute(job: TrainingLaunch) -> dict[str, Any]:
+def _recompute(job: TrainingLaunch) -> Table:
     """Keys of what is computed again."""
     lay = job.layout
     if lay.recompute == "full":
@@ -231,9 +233,7 @@ def overrides(fields: Fields) -> Part:
     chunks, _ = _stages(job)
     shards, said = _sharding(job)
     table = {f"{p}{k}": v for k, v in shards.items() for p in PLACES.get(k, ("ddp.",))}
-    model: dict[str, Any] = {
-        "virtual_pipeline_model_parallel_size": lay.vpp if lay.vpp > 1 else None
-    }
+    model: Table = {"virtual_pipeline_model_parallel_size": lay.vpp if lay.vpp > 1 else None}
     model["tp_comm_overlap"] = lay.tp > 1 and lay.sequence_parallel and lay.overlap_tp
     model |= {"overlap_p2p_comm": lay.vpp > 1, "batch_p2p_comm": lay.pp > 1 and lay.vpp == 1}
     model["pipeline_model_parallel_layout"] = f"'{chunks}'" if chunks else None
@@ -253,7 +253,7 @@ def overrides(fields: Fields) -> Part:
 def _mixed_precision(job: TrainingLaunch) -> Any:
     """Name of a record, or the record with what the run sets otherwise than its name does."""
     name, fields = PRECISION[job.layout.precision]
-    changed: dict[str, Any] = {}
+    changed: Table = {}
     if job.settings.gradients == "bf16":
         changed["grad_reduce_in_fp32"] = False
     if job.layout.precision in NARROW_WEIGHTS and not _narrow(job):
@@ -267,7 +267,7 @@ def _mixed_precision(job: TrainingLaunch) -> Any:
 
 
 MIXED = "megatron.bridge.training.mixed_precision"
-PRECISION: dict[str, tuple[str, dict[str, Any]]] = {
+PRECISION: dict[str, tuple[str, Table]] = {
     "bf16": ("bf16_mixed", {}),
     "fp16": ("fp16_mixed", {}),
     "fp8": (

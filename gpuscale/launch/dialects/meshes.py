@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.toml import Table
 
 if TYPE_CHECKING:
     from gpuscale.launch.dialects.megatron import Fields, Part
@@ -16,7 +17,7 @@ def maxtext(fields: Fields) -> Part:
     """Write the sequences of a device, in one pass or in those of a pipeline, and the mesh."""
     job: TrainingLaunch = fields["job"]
     lay, tpu = job.layout, job.gpu_name.startswith("tpu")
-    table: dict[str, Any] = {"hardware": "tpu"} if tpu else {}
+    table: Table = {"hardware": "tpu"} if tpu else {}
     table |= {} if tpu else {"attention": "cudnn_flash_te", "packing": False}
     if lay.pp == 1 and lay.n_micro_batches > 1 and lay.precision == "fp8":
         raise GpuscaleError(
@@ -59,7 +60,7 @@ def maxtext(fields: Fields) -> Part:
     return table, said | {"offload_activations"}, left
 
 
-def _axes(job: TrainingLaunch, tpu: bool) -> tuple[dict[str, Any], list[str]]:
+def _axes(job: TrainingLaunch, tpu: bool) -> tuple[Table, list[str]]:
     """Axes of the mesh: inside a slice (`ici_`), which is a node of GPUs, and over slices."""
     lay = job.layout
     if lay.dp % lay.ep:
@@ -88,7 +89,7 @@ def _axes(job: TrainingLaunch, tpu: bool) -> tuple[dict[str, Any], list[str]]:
         "pipeline": lay.pp,
     }
     room = lay.n_gpus if tpu else job.gpus_a_node
-    table: dict[str, Any] = {}
+    table: Table = {}
     for axis, degree in degrees.items():
         inner = math.gcd(degree, room)
         room //= inner
@@ -116,7 +117,7 @@ def torchtitan(fields: Fields) -> Part:
     group = lay.shard_group_size or lay.dp * lay.cp
     replicate = lay.dp * lay.cp // group if lay.zero_stage else lay.dp
     key = "parallelism.{}".format
-    table: dict[str, Any] = {
+    table: Table = {
         "training.local_batch_size": lay.micro_batch_size
         * (lay.n_micro_batches if lay.pp > 1 else 1),
         key("data_parallel_replicate_degree"): replicate,
@@ -206,7 +207,7 @@ def nanotron(fields: Fields) -> Part:
         "tie_word_embeddings": model.tie_embeddings,
         "attention_bias": mixer.qkv_bias,
     }
-    table: dict[str, Any] = {f"model.model_config.{key}": value for key, value in shape.items()}
+    table: Table = {f"model.model_config.{key}": value for key, value in shape.items()}
     table |= {"general.run": model.name, "model.make_vocab_size_divisible_by": lay.tp}
     table |= {"parallelism.dp": lay.dp, "optimizer.zero_stage": min(lay.zero_stage, 1)}
     warm = max(1, fields["steps"] // 50)

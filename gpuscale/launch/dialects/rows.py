@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.heard import NEUTRAL, says_how
 from gpuscale.launch.read.found import UNSET, named_model
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 """What is said of a job: names of `launch.read.found.Found`, of its tables with a dot before."""
 
-REST: dict[str, Any] = {
+REST: Table = {
     **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "accumulation"), 1),
     **dict.fromkeys(("overlap_tp", "overlap_dp", "overlap_pp"), True),
     **dict.fromkeys(("offload_optimizer", "offload_parameters", "offload_activations"), False),
@@ -148,12 +149,12 @@ def matches(when: Mapping[str, tuple[str, ...]], fields: Fields) -> bool:
     return all(_name(fields.get(name, REST.get(name))) in among for name, among in when.items())
 
 
-def write(framework: FrameworkFile, fields: Fields) -> tuple[dict[str, Any], set[str]]:
+def write(framework: FrameworkFile, fields: Fields) -> tuple[Table, set[str]]:
     """Options of a job, and the fields that they say.
 
     A row whose framework has no word for the value says nothing.
     """
-    table: dict[str, Any] = dict(framework.fixed)
+    table: Table = dict(framework.fixed)
     said: set[str] = set()
     for row in framework.row:
         if not row.written or row.field not in fields or not matches(row.when, fields):

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.options import launch_table
 
 if TYPE_CHECKING:
     from gpuscale.launch.job import TrainingLaunch
 
 
-def told(job: TrainingLaunch) -> dict[str, Any]:
+def told(job: TrainingLaunch) -> Table:
     """Fields of a job; what has no meaning in it is left out."""
     lay, model = job.layout, job.model
     group = lay.shard_group_size or lay.dp * lay.cp
-    fields: dict[str, Any] = asdict(lay)
+    fields: Table = asdict(lay)
     for name in ("shard_group_size", "stage_layers", "dp"):
         fields.pop(name)
     fields |= {

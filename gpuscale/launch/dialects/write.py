@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects import hooks
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.forms import text_of, words_of_command
@@ -71,7 +72,7 @@ def writes(job: TrainingLaunch, name: str) -> Written:
     )
 
 
-def options(job: TrainingLaunch, name: str) -> dict[str, Any]:
+def options(job: TrainingLaunch, name: str) -> Table:
     """List the options of a job as they stand in a framework's files: a flag alone is True.
 
     Raises GpuscaleError as `writes` does.
@@ -84,7 +85,7 @@ def options(job: TrainingLaunch, name: str) -> dict[str, Any]:
     }
 
 
-def _fields(job: TrainingLaunch, framework: FrameworkFile) -> dict[str, Any]:
+def _fields(job: TrainingLaunch, framework: FrameworkFile) -> Table:
     """Fields of a job, its model by the framework's own name."""
     fields = told(job)
     if framework.names:
@@ -100,7 +101,7 @@ def _fields(job: TrainingLaunch, framework: FrameworkFile) -> dict[str, Any]:
 
 def _way(
     framework: FrameworkFile, fields: Mapping[str, Any]
-) -> tuple[WritingSpec, dict[str, Any], set[str], list[str]]:
+) -> tuple[WritingSpec, Table, set[str], list[str]]:
     """(how it is written, its options, the fields that they say, what else they cannot say)."""
     method = str(fields.get("rl.method") or fields["method"])
     ways = [w for w in framework.writing if method in w.methods and matches(w.when, fields)]
@@ -123,7 +124,7 @@ def _is_for(one: EnvironmentSpec, fields: Mapping[str, Any]) -> bool:
     return matches(one.when, fields) and not (one.unless and matches(one.unless, fields))
 
 
-def _habits(framework: FrameworkFile, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _habits(framework: FrameworkFile, fields: Mapping[str, Any]) -> Table:
     """Find what the framework does by itself where nobody says and REST is of another mind."""
     from gpuscale.io.frameworks import framework_habits
 
@@ -137,7 +138,7 @@ def _habits(framework: FrameworkFile, fields: Mapping[str, Any]) -> dict[str, An
 
 def _table(
     framework: FrameworkFile, fields: Mapping[str, Any]
-) -> tuple[dict[str, Any], set[str], list[str]]:
+) -> tuple[Table, set[str], list[str]]:
     """Options of a job by rows and hooks, the fields that they say, and what else they cannot."""
     table, said = write(framework, fields)
     left: list[str] = []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect as framework
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import UNSET, Found
@@ -38,7 +38,7 @@ def read_configured(words: list[str]) -> Found | None:
     return found
 
 
-def overrides(words: list[str]) -> dict[str, Any]:
+def overrides(words: list[str]) -> Table:
     """`--a.b=c`, `--a.b c` and `a.b=c` of a command, by their dotted keys.
 
     >>> overrides(["train.py", "x.yaml", "--train.lr", "1", "--model.n=2", "max_seq_len=8"])

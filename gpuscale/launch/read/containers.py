@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.words import Script, read_text
 from gpuscale.launch.read.engines import ENGINES, program_of
@@ -64,7 +65,7 @@ def held_in(
     return list({one.text: one for one in reversed(found)}.values())[::-1]
 
 
-def _around(table: dict[str, Any], around: HeldCommand, name: str) -> HeldCommand:
+def _around(table: Table, around: HeldCommand, name: str) -> HeldCommand:
     """Note what a table says of the commands inside it."""
     metadata = table.get("metadata")
     own = metadata.get("name") if isinstance(metadata, dict) else None
@@ -82,7 +83,7 @@ def _around(table: dict[str, Any], around: HeldCommand, name: str) -> HeldComman
     )
 
 
-def _gpus_of(table: dict[str, Any]) -> int | None:
+def _gpus_of(table: Table) -> int | None:
     """GPUs that a container or a service is given."""
     resources = table.get("resources") or table.get("deploy")
     for one in tables_in(resources) if isinstance(resources, dict) else ():
@@ -94,7 +95,7 @@ def _gpus_of(table: dict[str, Any]) -> int | None:
     return None
 
 
-def _texts(one: dict[str, Any]) -> list[str]:
+def _texts(one: Table) -> list[str]:
     """Commands that one table has itself."""
     texts: list[str] = []
     line = [*_words(one.get("command")), *_words(one.get("args") or one.get("arguments"))]
@@ -121,7 +122,7 @@ def _texts(one: dict[str, Any]) -> list[str]:
     return texts
 
 
-def _entrypoint(one: dict[str, Any], line: list[str]) -> str:
+def _entrypoint(one: Table, line: list[str]) -> str:
     """Program of a container's image, where its arguments do not name one themselves."""
     image = str(one.get("image", ""))
     text = " ".join(line)
@@ -142,7 +143,7 @@ _WORDS = launch_table("words")["containers"]
 ONLY: dict[str, str] = _WORDS["only"]
 
 
-def _options_of(one: dict[str, Any], program: str) -> str:
+def _options_of(one: Table, program: str) -> str:
     """Options that a container's variables say: `MODEL_ID` of TGI, `LLAMA_ARG_CTX_SIZE`."""
     prefix = {"text-generation-launcher": "", "llama-server": "LLAMA_ARG_"}.get(program)
     if prefix is None:
@@ -170,7 +171,7 @@ def _word(word: str) -> str:
     return f'"{plain}"'
 
 
-def variables_of(table: dict[str, Any]) -> dict[str, str]:
+def variables_of(table: Table) -> dict[str, str]:
     """Variables that a YAML gives its commands: a table, `NAME=VALUE` texts, or name and value."""
     found: dict[str, str] = {}
     for one in tables_in(table):
@@ -198,7 +199,7 @@ def _expanded(found: dict[str, str]) -> dict[str, str]:
     return plain
 
 
-def _given(table: dict[str, Any]) -> dict[str, str]:
+def _given(table: Table) -> dict[str, str]:
     """Variables that dstack and SkyPilot themselves set, from the resources asked for."""
     asked = table.get("resources") if isinstance(table.get("resources"), dict) else None
     text = str((asked.get("gpu") or asked.get("accelerators") or "") if asked else "")
@@ -218,7 +219,7 @@ def _words(value: Any) -> list[str]:
     return [str(v) for v in value] if isinstance(value, list) else []
 
 
-def put_machines(table: dict[str, Any], held: HeldCommand, found: Found) -> None:
+def put_machines(table: Table, held: HeldCommand, found: Found) -> None:
     """Put nodes and GPUs of a container file on the record, where the command has none."""
     nodes, gpus, replicas = None, None, 0
     chips: tuple[str, str] | None = None

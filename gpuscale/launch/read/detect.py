@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuscale.errors import GpuscaleError, NoLaunch
+from gpuscale.io.toml import Table
 from gpuscale.launch.read import (
     commands,
     containers,
@@ -196,7 +197,7 @@ def _yaml(
     return serving.server_of(found)
 
 
-def _table(table: dict[str, Any]) -> Found | None:
+def _table(table: Table) -> Found | None:
     """Build the record of a YAML by the keys that only one kind has."""
     if isinstance(run := table.get("parameters"), dict) and "train_loader" in run:
         table = {**table, **run}  # a run of MosaicML's cloud
@@ -245,7 +246,7 @@ def _table(table: dict[str, Any]) -> Found | None:
     return None
 
 
-def _refuse_search(table: dict[str, Any]) -> None:
+def _refuse_search(table: Table) -> None:
     if isinstance(search := table.get("train_settings"), dict) and "model_size_in_b" in search:
         raise GpuscaleError(
             "a search of NeMo's auto-configurator, which has no layout yet",
@@ -253,7 +254,7 @@ def _refuse_search(table: dict[str, Any]) -> None:
         )
 
 
-def _embedded(name: str, table: dict[str, Any], variables: Mapping[str, str]) -> list[Found]:
+def _embedded(name: str, table: Table, variables: Mapping[str, str]) -> list[Found]:
     """Commands inside a SkyPilot, dstack or Kubernetes file."""
     composed = isinstance(table.get("services"), dict) and "kind" not in table
     known = ({} if composed else containers.variables_of(table)) | dict(variables)

@@ -6,8 +6,8 @@ import ast
 import json
 import re
 import shlex
-from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.read.tables import as_flags
 
 _DUMPED = re.compile(r"^\W{0,40}([a-z][a-z0-9_]+) \.{2,}[ \t]?([^\n]*)$", re.MULTILINE)
@@ -73,7 +73,7 @@ def launch_of_log(text: str) -> str | None:
     return None
 
 
-def _object(start: re.Pattern[str], text: str) -> dict[str, Any]:
+def _object(start: re.Pattern[str], text: str) -> Table:
     """Read the JSON object behind a mark, each line perhaps behind the prefix of a rank."""
     if (hit := start.search(text)) is None:
         return {}
@@ -87,7 +87,7 @@ def _object(start: re.Pattern[str], text: str) -> dict[str, Any]:
     return {}
 
 
-def _toml(table: dict[str, Any]) -> str:
+def _toml(table: Table) -> str:
     lines = []
     for section, values in table.items():
         if isinstance(values, dict):
@@ -96,7 +96,7 @@ def _toml(table: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _trainer(given: dict[str, str], deepspeed: dict[str, Any], text: str) -> str:
+def _trainer(given: dict[str, str], deepspeed: Table, text: str) -> str:
     """Command of a trainer: its arguments, the model and the ranks that other lines say."""
     options = _options({k: given[k].strip().strip("'") for k in OF_TRAINER if k in given})
     if name := _NAMED.search(text):

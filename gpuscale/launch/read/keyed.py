@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.megatron import put_core, read
@@ -31,10 +32,10 @@ def flat(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
                 yield str(key).rsplit(".", 1)[-1], value
 
 
-def read_bridge(table: dict[str, Any]) -> Found:
+def read_bridge(table: Table) -> Found:
     """Read a Megatron-Bridge or NeMo YAML by its leaves; paths differ between releases."""
     found = Found("megatron-bridge", software="megatron-bridge", version="Megatron-Bridge, NeMo")
-    leaves: dict[str, Any] = {}
+    leaves: Table = {}
     for key, value in flat(table):
         if key not in leaves or "${" not in str(value):  # another key's value by its path
             leaves[key] = value
@@ -59,7 +60,7 @@ def read_bridge(table: dict[str, Any]) -> Found:
     return found
 
 
-def is_bridge(table: dict[str, Any]) -> bool:
+def is_bridge(table: Table) -> bool:
     """Whether a YAML overrides a recipe of Megatron-Bridge, or is a job of NeMo or its Aligner."""
     train, trainer, model = (table.get(key) for key in ("train", "trainer", "model"))
     if "tensor_model_parallel_size" in dict(flat(table)) and "rollout" not in table:
@@ -75,7 +76,7 @@ BRIDGE_SECTIONS = ("model", "scheduler", "optimizer", "ddp", "dist", "checkpoint
 BATCHES = {"micro_batch_size", "global_batch_size", "restore_from_path"}
 
 
-def _other(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
+def _other(leaves: Table, table: Table, found: Found) -> None:
     """Say where a NeMo YAML trains another thing than a decoder-only language model."""
     inner = (pair for one in tables_in(table) for pair in one.items())
     parts = {str(key) for key, value in inner if isinstance(value, dict)} | set(leaves)
@@ -104,7 +105,7 @@ def _other(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
         found.unread["layout"] = "as its checkpoint says" if aligned else "as its recipe says"
 
 
-def _peft(leaves: dict[str, Any], found: Found) -> None:
+def _peft(leaves: Table, found: Found) -> None:
     """Put NeMo's adapters on the record."""
     scheme = str(leaves.get("peft_scheme") or leaves.get("peft") or "")
     if scheme in ("lora", "qlora", "dora"):
@@ -125,9 +126,9 @@ ALIGNED = tuple(_WORDS["aligned"])
 LONG: dict[str, str] = _WORDS["long"]
 
 
-def _shape(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
+def _shape(leaves: Table, table: Table, found: Found) -> None:
     """Build the model of a NeMo YAML, which holds its shape, as Megatron's flags would."""
-    given: dict[str, Any] = {
+    given: Table = {
         flag: n for key, flag in LONG.items() if (n := whole(leaves.get(key))) is not None
     }
     if {"num-layers", "hidden-size", "num-attention-heads"} - set(given):
@@ -153,7 +154,7 @@ def _shape(leaves: dict[str, Any], table: dict[str, Any], found: Found) -> None:
     found.model = model_of(Nested(found, given), found.model_name)
 
 
-def read_flagscale(table: dict[str, Any]) -> Found:
+def read_flagscale(table: Table) -> Found:
     """Read a YAML of FlagScale: Megatron's options in sections."""
     given = {key: value for key, value in flat(table) if key and "${" not in str(value)}
     found = read(["pretrain_gpt.py", *" ".join(as_flags(given)).split()], "model")

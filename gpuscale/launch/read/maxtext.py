@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
+from gpuscale.io.toml import Table
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 FIELDS = {"seq_len": "max_target_length", "accumulation": "gradient_accumulation_steps"}
 _WORDS = launch_table("words")["maxtext"]
 AXES: dict[str, list[str]] = _WORDS["axes"]
-BASE: dict[str, Any] = _WORDS["base"]
+BASE: Table = _WORDS["base"]
 MODELS: dict[str, str] = _WORDS["models"]
 QKV = ("query_proj", "key_proj", "value_proj")
 DOTS = (*QKV, "out_proj", "mlpwi", "mlpwo")
@@ -46,7 +47,7 @@ def is_maxtext(words: Sequence[str]) -> bool:
     return bool(module) or ("base.yml" in text and "per_device_batch_size=" in text)
 
 
-def read(table: dict[str, Any], config: str = "base.yml") -> Found:
+def read(table: Table, config: str = "base.yml") -> Found:
     """Read MaxText keys.
 
     `table`: keys of a YAML over `base.yml`, or of the arguments. `config`: configuration file that

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.toml import Table
 from gpuscale.launch.read.found import UNSET, named_model
 
 if TYPE_CHECKING:
@@ -58,12 +59,12 @@ def model_of(at: Nested, name: str, script: str = "") -> ModelSpec | None:
         return None
 
 
-def _nets(at: Nested, layers: int, hidden: int) -> tuple[dict[str, Any], list[int]]:
+def _nets(at: Nested, layers: int, hidden: int) -> tuple[Table, list[int]]:
     """Feed-forward nets by name, and for each layer whether it is of experts."""
     gated = at.has("swiglu") or at.has("quick-geglu")
     width = at.number("ffn-hidden-size") or (8 * hidden // 3 // 64 * 64 if gated else 4 * hidden)
     bias = not at.has("disable-bias-linear")
-    ffns: dict[str, Any] = {
+    ffns: Table = {
         "dense": {"kind": "dense", "ffn_hidden_size": width, "gated": gated, "bias": bias}
     }
     layers -= len(at.known("noop-layers").split(",")) if at.has("noop-layers") else 0
@@ -98,7 +99,7 @@ def _position(at: Nested) -> str:
     )
 
 
-def _mixer(at: Nested, hidden: int, heads: int) -> dict[str, Any]:
+def _mixer(at: Nested, hidden: int, heads: int) -> Table:
     if at.has("multi-latent-attention"):
         return {
             "kind": "mla",
@@ -193,7 +194,7 @@ def hybrid_layers(at: Nested, script: str) -> list[str]:
     return [SYMBOLS[kind] for kind in kinds]
 
 
-def _mamba(at: Nested, hidden: int) -> dict[str, Any]:
+def _mamba(at: Nested, hidden: int) -> Table:
     """Build the mixer of Mamba 2 with Megatron's defaults (`mamba_mixer.py`: twice as wide)."""
     head = at.number("mamba-head-dim") or 64
     return {

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.rows import number_of, truth
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
@@ -85,7 +86,7 @@ class Nested:
                     break
 
 
-def nest(pairs: Mapping[str, Any]) -> dict[str, Any]:
+def nest(pairs: Mapping[str, Any]) -> Table:
     """Make a nested table of dotted keys.
 
     Examples
@@ -93,7 +94,7 @@ def nest(pairs: Mapping[str, Any]) -> dict[str, Any]:
     >>> nest({"a.b": 1, "a.c.d": 2})
     {'a': {'b': 1, 'c': {'d': 2}}}
     """
-    table: dict[str, Any] = {}
+    table: Table = {}
     for key, value in pairs.items():
         at = table
         *folders, last = key.split(".")
@@ -110,7 +111,7 @@ def put_shape(found: Found, name: str, dims: Mapping[str, int | None], **style: 
     `dims`: layers, hidden, heads and, where they are said, kv, ffn, vocab, head_dim, experts,
     top_k, expert_ffn. `style`: gated, tied, rms, bias, learned (positions), qkv_bias.
     """
-    table: dict[str, Any] = {flag: dims[key] for key, flag in FLAGS.items() if dims.get(key)}
+    table: Table = {flag: dims[key] for key, flag in FLAGS.items() if dims.get(key)}
     on = {
         "group-query-attention": "num-query-groups" in table,
         "swiglu": style.get("gated"),

@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.rows import sharded
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.nested import Nested, put_shape, vocabulary
 
-Dims = dict[str, Any]
+Dims = Table
 Own = Callable[[Nested, Dims, dict[str, bool]], None]
 
 
@@ -153,6 +154,6 @@ def _holds(at: Nested, said: bool | Mapping[str, Any]) -> bool:
     return bool(re.search(said["like"], text)) if "like" in said else at.true(said["option"])
 
 
-def neox_keys(table: Mapping[str, Any]) -> dict[str, Any]:
+def neox_keys(table: Mapping[str, Any]) -> Table:
     """Write keys of a GPT-NeoX file with underscores, as it does itself."""
     return {str(key).replace("-", "_"): value for key, value in table.items()}

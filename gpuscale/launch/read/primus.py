@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.read import maxtext, torchtitan
 from gpuscale.launch.read.found import Found
@@ -13,13 +13,13 @@ from gpuscale.launch.read.keyed import read_bridge
 from gpuscale.launch.read.tables import tables_in
 
 
-def _megatron(overrides: dict[str, Any]) -> Found:
+def _megatron(overrides: Table) -> Found:
     found = read_bridge(overrides)
     found.kind, found.software = "megatron", "megatron-core"
     return found
 
 
-READERS: dict[str, Callable[[dict[str, Any]], Found]] = {
+READERS: dict[str, Callable[[Table], Found]] = {
     "megatron": _megatron,
     "torchtitan": torchtitan.read_toml,
     "maxtext": maxtext.read,
@@ -28,7 +28,7 @@ READERS: dict[str, Callable[[dict[str, Any]], Found]] = {
 NAMES = {file: model for model, file in dialect("primus").names.items()}
 
 
-def read_primus(table: dict[str, Any]) -> Found | None:
+def read_primus(table: Table) -> Found | None:
     """Read a YAML of Primus: a framework's options as overrides of a model's own file."""
     for section in tables_in(table.get("modules")):
         overrides, reader = section.get("overrides"), READERS.get(str(section.get("framework")))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.launchers import LAUNCHERS
@@ -150,9 +151,9 @@ def says_the_job(file: str, option: str) -> bool:
     return bool(alike) and not re.search(other, shown)
 
 
-def options_in(words: list[str]) -> dict[str, Any]:
+def options_in(words: list[str]) -> Table:
     """`--key value` words as a table; a key without a value is true."""
-    table: dict[str, Any] = {}
+    table: Table = {}
     for i, word in enumerate(words):
         if not word.startswith("--"):
             continue

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.program import LIBRARIES
 from gpuscale.launch.read.program_values import (
@@ -70,15 +71,15 @@ class Program(Evaluator):
     ) -> None:
         super().__init__({"__name__": "__main__" if main else "module", **names}, given)
         self.look = look
-        self.made: dict[str, tuple[str, dict[str, Any]]] = {}  # name -> the call that made it
-        self.calls: list[tuple[str, list[Any], dict[str, Any]]] = []
+        self.made: dict[str, tuple[str, Table]] = {}  # name -> the call that made it
+        self.calls: list[tuple[str, list[Any], Table]] = []
         self.under: list[str] = []  # tests that are not known, of the branches that are read
         self.only_if: dict[int, str] = {}  # place of a call -> the tests that it is under
         self.imports: set[str] = set()
         self.beside: list[str] = []  # files that it loads and that are not here
         self.functions: dict[str, Function] = {}
         self.methods: dict[str, Function] = {}
-        self.classes: dict[str, dict[str, Any]] = {}  # name -> its fields
+        self.classes: dict[str, Table] = {}  # name -> its fields
         self.plain: set[str] = set()  # classes of its own, of no other kind
         self.own: set[str] = set()  # names of modules that stand near
         self.runs: dict[int, int] = {}  # function -> times that it was read
@@ -95,7 +96,7 @@ class Program(Evaluator):
             if not self.runs.get(id(function)):
                 self._run(function, {})
 
-    def _walk(self, nodes: Iterable[ast.AST], fields: dict[str, Any] | None = None) -> None:
+    def _walk(self, nodes: Iterable[ast.AST], fields: Table | None = None) -> None:
         """Look at nodes in the order of the text; `fields`: of the class whose body they are."""
         stack: list[ast.AST] = list(nodes)[::-1]
         while stack and self.n_nodes < MOST_NODES:
@@ -122,7 +123,7 @@ class Program(Evaluator):
                 inner = list(ast.iter_child_nodes(node))
             stack += inner[::-1]
 
-    def _both(self, node: ast.If, fields: dict[str, Any] | None) -> None:
+    def _both(self, node: ast.If, fields: Table | None) -> None:
         """Read both branches of a test that is not known."""
         test = ast.unparse(node.test)[:60]
         for shown, body in ((test, node.body), (f"not ({test})", node.orelse)):
@@ -132,7 +133,7 @@ class Program(Evaluator):
 
     def _class(self, node: ast.ClassDef) -> None:
         """Take the fields of a class, with those of the classes that it is made of."""
-        fields: dict[str, Any] = {}
+        fields: Table = {}
         for base in node.bases:
             fields |= self.classes.get(dotted(base).rsplit(".", 1)[-1], {})
         self._walk(node.body, fields)
@@ -140,7 +141,7 @@ class Program(Evaluator):
         self.classes[node.name] = fields
         self.names[node.name] = fields
 
-    def _look_at(self, node: ast.AST, fields: dict[str, Any] | None) -> None:
+    def _look_at(self, node: ast.AST, fields: Table | None) -> None:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             self._import(node)
         elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
@@ -167,7 +168,7 @@ class Program(Evaluator):
         elif isinstance(node, ast.Call):
             self._call(node)
 
-    def _assign(self, target: ast.expr, node: ast.expr, fields: dict[str, Any] | None) -> None:
+    def _assign(self, target: ast.expr, node: ast.expr, fields: Table | None) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
             if isinstance(node, (ast.Tuple, ast.List)):
                 for one, inner in zip(target.elts, node.elts, strict=False):
@@ -280,7 +281,7 @@ class Program(Evaluator):
     def _may_run(self, function: Function) -> bool:
         return id(function) not in self.running and self.runs.get(id(function), 0) < MOST_RUNS
 
-    def _told(self, function: Function, node: ast.Call) -> dict[str, Any]:
+    def _told(self, function: Function, node: ast.Call) -> Table:
         """Give what a call tells the arguments of a function."""
         named = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
         if named[:1] in (["self"], ["cls"]):
@@ -292,7 +293,7 @@ class Program(Evaluator):
             told |= more if isinstance(more, dict) else {}
         return told
 
-    def _run(self, function: Function, told: dict[str, Any]) -> Any:
+    def _run(self, function: Function, told: Table) -> Any:
         """Read the body of a function; give what it returns."""
         if len(self.results) >= MOST_DEPTH:
             return None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.read.found import UNSET
 
 MOST_VALUES = 100_000
@@ -37,9 +38,9 @@ class Evaluator:
     """
 
     def __init__(self, names: Mapping[str, Any] = NOTHING, given: Mapping[str, Any] = NOTHING):
-        self.names: dict[str, Any] = dict(names)
-        self.attributes: dict[str, dict[str, Any]] = {}  # name -> path -> value set on it
-        self.options: dict[str, Any] = {}  # defaults of options, fields and arguments
+        self.names: Table = dict(names)
+        self.attributes: dict[str, Table] = {}  # name -> path -> value set on it
+        self.options: Table = {}  # defaults of options, fields and arguments
         self.environment: dict[str, str] = {}
         self.given = {key: _typed(value) for key, value in given.items()}
         self.nothing: set[str] = set()  # names that are None, as the program says

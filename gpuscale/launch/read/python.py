@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.rows import precision_of
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.program import says_the_job
@@ -83,16 +84,16 @@ OTHER_MODELS = (
 class _Reading:
     """What the calls of a program say, as they are met."""
 
-    table: dict[str, Any] = field(default_factory=dict)
-    told: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # trainers' arguments
+    table: Table = field(default_factory=dict)
+    told: list[tuple[str, Table]] = field(default_factory=list)  # trainers' arguments
     trains: bool = False
     adapters: bool = False
     named: str = ""  # trainer
     beyond: str = ""
     loads: bool = False  # a language model
-    scorer: dict[str, Any] = field(default_factory=dict)  # what loads a model of another kind
+    scorer: Table = field(default_factory=dict)  # what loads a model of another kind
 
-    def take(self, name: str, words: list[Any], said: dict[str, Any]) -> None:
+    def take(self, name: str, words: list[Any], said: Table) -> None:
         """Put what a call says on the table."""
         last, table = name.rsplit(".", 1)[-1], self.table
         if last == "from_pretrained" and _loads_a_model(name):
@@ -103,7 +104,7 @@ class _Reading:
         elif last == "from_pretrained" and re.search(r"(?i)peft", name):
             self.adapters = True  # an adapter that is trained on
         elif last == "BitsAndBytesConfig":
-            bits: dict[str, Any] = {key: said[key] for key in BITS if key in said}
+            bits: Table = {key: said[key] for key in BITS if key in said}
             if UNSET in str(bits.get("load_in_4bit")) and "bnb_4bit_quant_type" in said:
                 bits["load_in_4bit"] = True
             table |= bits
@@ -208,7 +209,7 @@ def _method_of(name: str) -> str:
     return next((m for n, m in TRAINERS.items() if name.startswith(n)), "")
 
 
-def _loaded(table: dict[str, Any], words: list[Any], said: dict[str, Any]) -> None:
+def _loaded(table: Table, words: list[Any], said: Table) -> None:
     """Put what the loading of a model says; the first that is loaded is trained."""
     first = words[0] if words and isinstance(words[0], str) else None
     model = next((said[k] for k in MODEL_KEYS if k in said), first)
@@ -218,7 +219,7 @@ def _loaded(table: dict[str, Any], words: list[Any], said: dict[str, Any]) -> No
     _of_loading(table, said)
 
 
-def _of_loading(table: dict[str, Any], said: Any) -> None:
+def _of_loading(table: Table, said: Any) -> None:
     for key in LOADING if isinstance(said, dict) else ():
         if said.get(key) is not None and UNSET not in str(said[key]):
             table.setdefault(key, said[key])
@@ -249,7 +250,7 @@ def _is_hub_name(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w.-]+/[\w.-]*\d[\w.-]*", value) is not None
 
 
-def _found(program: Program, table: dict[str, Any], adapters: bool, parsed: bool) -> Found:
+def _found(program: Program, table: Table, adapters: bool, parsed: bool) -> Found:
     unsloth = any(module.split(".")[0] == "unsloth" for module in program.imports)
     if unsloth:
         table["vllm_mode"] = "colocate"

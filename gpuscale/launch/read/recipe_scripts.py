@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.toml import Table
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.keyed import read_bridge
@@ -54,7 +55,7 @@ def read_recipe_script(tree: ast.Module) -> Found | None:
 
 def _of_scope(name: str, program: Program, imports: set[str]) -> Found | None:
     """Job of one function, or of the module where `name` is empty."""
-    tuned: dict[str, Any] = {}
+    tuned: Table = {}
     for _, _, keys in (c for c in program.calls if c[0].endswith("set_primary_perf_configs")):
         tuned = {PERFORMANCE[key]: v for key, v in keys.items() if key in PERFORMANCE}
         if UNSET in str(tuned) or "micro_batch_size" not in tuned:
@@ -93,7 +94,7 @@ def _written_out(program: Program) -> Found | None:
     made = {word.rsplit(".", 1)[-1] for call, words in names for word in (call, *words[:1])}
     if not made & BUILT:
         return None
-    table: dict[str, Any] = {}
+    table: Table = {}
     for call, words, keys in program.calls:
         table |= {k: v for k, v in keys.items() if isinstance(v, (int, str, bool))}
         if call.endswith("from_hf_pretrained") and words:
@@ -136,7 +137,7 @@ def _sets_a_job(overrides: Mapping[str, Any]) -> bool:
     return sum(key.endswith(parts) for key in overrides) > 1
 
 
-def _settings(keys: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(keys: Mapping[str, Any]) -> Table:
     """Arguments of a NeMo recipe under the names of what they set."""
     return {
         re.sub(r"^(\w+)_parallelism$", r"\1_model_parallel_size", key)

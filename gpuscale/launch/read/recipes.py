@@ -6,8 +6,8 @@ import json
 import re
 from functools import lru_cache
 from importlib import resources
-from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
@@ -48,13 +48,13 @@ MULTIMODAL = r"_vl_|_omni_|audio|^flux|^wan|_vl$"
 
 
 @lru_cache(maxsize=1)
-def _data() -> dict[str, Any]:
+def _data() -> Table:
     text = resources.files("gpuscale.launch").joinpath("data/recipes.json").read_text("utf-8")
-    data: dict[str, Any] = json.loads(text)
+    data: Table = json.loads(text)
     return data
 
 
-def settings_of(name: str) -> dict[str, Any] | None:
+def settings_of(name: str) -> Table | None:
     """Keys that a recipe sets, `model` and `num_gpus` among them; None for one that is not known.
 
     `name`: as exported, with or without `_config`; an old name is that of today's recipe.
@@ -77,10 +77,10 @@ def settings_of(name: str) -> dict[str, Any] | None:
     return table
 
 
-def _table_of(row: str) -> dict[str, Any]:
+def _table_of(row: str) -> Table:
     """Keys of a row of the data."""
     model, *words = row.split()
-    table: dict[str, Any] = dict.fromkeys(list(KEYS.values())[:2], 1)
+    table: Table = dict.fromkeys(list(KEYS.values())[:2], 1)
     table |= {"micro_batch_size": 1, "expert_tensor_parallel_size": 1, "model": model}
     for word in words:
         if match := re.fullmatch(r"([a-z]+)(\d+)", word):
@@ -97,7 +97,7 @@ def _table_of(row: str) -> dict[str, Any]:
     return table
 
 
-def _recompute(word: str) -> dict[str, Any]:
+def _recompute(word: str) -> Table:
     kind, _, rest = word.partition(":")
     if kind == "selective":
         return {"recompute_granularity": kind} | (
@@ -107,7 +107,7 @@ def _recompute(word: str) -> dict[str, Any]:
     return {"recompute_granularity": kind} | block
 
 
-def named_by(table: dict[str, Any]) -> str:
+def named_by(table: Table) -> str:
     """Name of the recipe that the options of a command choose; empty where they name none."""
     if recipe := table.get("recipe"):
         return str(recipe)
@@ -129,7 +129,7 @@ def named_by(table: dict[str, Any]) -> str:
     return f"{stem}_{MODES.get(mode, mode)}" if stem else ""
 
 
-def of_nemo(stem: str, task: str, overrides: dict[str, Any]) -> Found:
+def of_nemo(stem: str, task: str, overrides: Table) -> Found:
     """Build the record of a NeMo 2 recipe with what a command or a script sets otherwise.
 
     `stem`: of the model, as `llama3_8b`. `task`: `pretrain_recipe` or `finetune_recipe`.
@@ -189,7 +189,7 @@ def preset_of(stem: str) -> str:
 
 def read_recipe(words: list[str]) -> Found:
     """Read a command of `run_recipe.py`: options and `KEY=VALUE` overrides of a recipe."""
-    table: dict[str, Any] = {}
+    table: Table = {}
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if word.startswith("-"):
             name, equals, value = word.partition("=")
@@ -204,7 +204,7 @@ def read_recipe(words: list[str]) -> Found:
     return of_recipe(named_by(table), table)
 
 
-def of_recipe(name: str, overrides: dict[str, Any]) -> Found:
+def of_recipe(name: str, overrides: Table) -> Found:
     """Build the record of a recipe with what a command or a script sets otherwise.
 
     `name`: of the recipe; a degree of one that is not known, and that is not said, is its own.

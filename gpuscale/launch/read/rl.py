@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.rl.step import ALL_METHODS as METHODS
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys, put_unheard
 from gpuscale.launch.dialects.rows import put
@@ -67,7 +68,7 @@ def read_openrlhf(words: Sequence[str], table: Mapping[str, Any]) -> Found:
     return found
 
 
-def _openrlhf_rollouts(at: Nested, rl: dict[str, Any]) -> None:
+def _openrlhf_rollouts(at: Nested, rl: Table) -> None:
     found, batch = at.found, at.found.global_batch_size
     estimator = str(rl["method"])
     ppo = ESTIMATORS.get(estimator, estimator) == "ppo"

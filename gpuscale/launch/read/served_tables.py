@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.gpus import gpu_named
@@ -13,7 +14,7 @@ from gpuscale.launch.read.serving import read
 from gpuscale.launch.read.tables import as_flags, yaml_tables
 
 
-def read_served(table: dict[str, Any]) -> Found | None:
+def read_served(table: Table) -> Found | None:
     """Read a table that says how a model is served; None where it is of no such kind."""
     for reader in (_config, _stack, _resource, _ray, _trtllm_options):
         if (found := reader(table)) is not None:
@@ -35,7 +36,7 @@ _WORDS = launch_table("words")["served_tables"]
 CONFIGS: dict[str, str] = _WORDS["configs"]
 
 
-def _config(table: dict[str, Any]) -> Found | None:
+def _config(table: Table) -> Found | None:
     """Read a YAML for `vllm serve --config` or SGLang's: the options as keys."""
     names = {str(key).replace("_", "-") for key in table}
     if any(isinstance(value, dict) for key, value in table.items() if "config" not in str(key)):
@@ -57,7 +58,7 @@ TRTLLM_OPTIONS: dict[str, str] = _WORDS["trtllm_options"]
 TRTLLM_KEYS = frozenset(_WORDS["trtllm_keys"])
 
 
-def _trtllm_options(table: dict[str, Any]) -> Found | None:
+def _trtllm_options(table: Table) -> Found | None:
     """Read a YAML of options of TensorRT-LLM's LLM API."""
     inner = table.get("llm_api_args")
     merged = table | (inner if isinstance(inner, dict) else {})
@@ -80,7 +81,7 @@ def _trtllm_options(table: dict[str, Any]) -> Found | None:
 STACK: dict[str, str] = _WORDS["stack"]
 
 
-def _stack(table: dict[str, Any]) -> Found | None:
+def _stack(table: Table) -> Found | None:
     """Read the values of vLLM's production stack: the first of its models."""
     engine = table.get("servingEngineSpec")
     models = engine.get("modelSpec") if isinstance(engine, dict) else None
@@ -100,7 +101,7 @@ def _stack(table: dict[str, Any]) -> Found | None:
     return found
 
 
-def _resource(table: dict[str, Any]) -> Found | None:
+def _resource(table: Table) -> Found | None:
     """Read a resource that an operator serves a model by: KServe's."""
     at = Nested(Found(""), table)
     kind = at.text("kind")
@@ -139,7 +140,7 @@ def _more_words(containers: Any) -> list[str]:
 # --- Ray Serve ---------------------------------------------------------------------------------
 
 
-def _ray(table: dict[str, Any]) -> Found | None:
+def _ray(table: Table) -> Found | None:
     """Read a model of Ray Serve LLM: `llm_configs`, in a service or alone, or RayLLM's file."""
     table = _inside(table)
     config = next(_ray_configs(table), None)
@@ -163,7 +164,7 @@ def _ray(table: dict[str, Any]) -> Found | None:
     return found
 
 
-def _inside(table: dict[str, Any]) -> dict[str, Any]:
+def _inside(table: Table) -> Table:
     """Take the configuration of Ray Serve out of a resource that holds it as text."""
     at = Nested(Found(""), table)
     texts = [at.get("spec.serveConfigV2")]
@@ -176,7 +177,7 @@ def _inside(table: dict[str, Any]) -> dict[str, Any]:
     return table
 
 
-def _ray_configs(table: dict[str, Any]) -> Any:
+def _ray_configs(table: Table) -> Any:
     """Each `LLMConfig` of a table."""
     if "model_loading_config" in table or "engine_config" in table:
         yield table

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys
 from gpuscale.launch.dialects.rows import put
@@ -29,7 +30,7 @@ def is_swift(words: list[str]) -> bool:
     )
 
 
-def read(words: list[str], table: dict[str, Any]) -> Found:
+def read(words: list[str], table: Table) -> Found:
     """Read a training command of ms-swift.
 
     `words`: the command. `table`: its options.
@@ -59,7 +60,7 @@ def read(words: list[str], table: dict[str, Any]) -> Found:
     return found
 
 
-def read_yaml(table: dict[str, Any]) -> Found:
+def read_yaml(table: Table) -> Found:
     """Read a YAML of `--config`: the options of a command as keys."""
     named = {key: value for key, value in table.items() if value is not None}
     degrees = ("tensor_model_parallel_size", "expert_model_parallel_size", "global_batch_size")
@@ -71,7 +72,7 @@ USUAL = {"use_distributed_optimizer": True, "recompute_granularity": "selective"
 """What Megatron-SWIFT does where nobody says (swift/megatron/arguments/megatron_args.py)."""
 
 
-def _over_megatron(table: dict[str, Any], pretrains: bool) -> Found:
+def _over_megatron(table: Table, pretrains: bool) -> Found:
     """Read flags of Megatron with underscores and values: `--sequence_parallel true`."""
     truths = {"true": True, "false": False}
     said = {key: truths.get(str(v).lower(), v) for key, v in table.items()}

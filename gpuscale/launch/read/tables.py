@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.toml import Table
 
 MOST_VALUES = 100_000
 MOST_DOCUMENTS = 64
 
 
-def yaml_tables(name: str, text: str) -> list[dict[str, Any]]:
+def yaml_tables(name: str, text: str) -> list[Table]:
     """Read the mappings of a YAML file.
 
     Raises GpuscaleError if it is not YAML, or holds no mapping.
@@ -77,7 +78,7 @@ def as_flags(table: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def tables_in(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
+def tables_in(value: Any, depth: int = 0) -> Iterator[Table]:
     """Every table of a nested one, itself first."""
     if depth > 20:
         return
@@ -88,13 +89,13 @@ def tables_in(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
         yield from tables_in(one, depth + 1)
 
 
-def key_values(words: Iterable[str]) -> dict[str, Any]:
+def key_values(words: Iterable[str]) -> Table:
     """`KEY=VALUE` words of Hydra as a table; a plus before a key adds it."""
     given = (w.lstrip("+") for w in words if re.match(r"\+{0,2}[A-Za-z_][\w.]*=", w))
     return {key: value for key, _, value in (one.partition("=") for one in given)}
 
 
-def llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:
+def llama_factory_v1(table: Table) -> Table:
     """Put the keys of LLaMA-Factory's next layout under the names of its present one."""
     peft = table.get("peft_config")
     peft = peft if isinstance(peft, dict) else {}
@@ -114,7 +115,7 @@ def llama_factory_v1(table: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in (table | renamed).items() if v is not None}
 
 
-def table_of(name: str, text: str) -> dict[str, Any] | None:
+def table_of(name: str, text: str) -> Table | None:
     """Table of a YAML, TOML or JSON file; None where it holds none."""
     from gpuscale.io.toml import parse_toml
 

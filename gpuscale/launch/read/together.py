@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import merged
+from gpuscale.io.toml import Table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.nested import nest
 
@@ -158,7 +159,7 @@ SHARDED = ("deepspeed", "accelerate")
 """Kinds that say how another's training is sharded."""
 
 
-def over(table: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def over(table: Table, options: Mapping[str, Any]) -> Table:
     """Put `key=value` words of a command over the table that it starts.
 
     Examples

@@ -6,8 +6,9 @@ import json
 import re
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import Heard, put_unheard
 from gpuscale.launch.dialects.rows import put
@@ -24,9 +25,7 @@ ENDS = ("first", "last")
 MOVED: dict[str, str] = _WORDS["moved"]
 OLD = frozenset(_WORDS["old"])
 MODELS: dict[tuple[str, ...], str] = {tuple(k.split()): v for k, v in _WORDS["models"].items()}
-SHAPES: dict[tuple[str, ...], dict[str, Any]] = {
-    tuple(k.split()): v for k, v in _WORDS["shapes"].items()
-}
+SHAPES: dict[tuple[str, ...], Table] = {tuple(k.split()): v for k, v in _WORDS["shapes"].items()}
 OTHERS = ("flux", "wan", "vlm")
 """Modules of models that are no decoder-only language models."""
 
@@ -61,7 +60,7 @@ def with_variables(words: list[str], variables: Mapping[str, str | list[str]]) -
     return ["torchrun", f"--nproc_per_node={given.get('NGPU', 8)}", "torchtitan", *more, *words[1:]]
 
 
-def read_toml(tables: dict[str, Any]) -> Found:
+def read_toml(tables: Table) -> Found:
     """Read a TOML of an older release: sections of keys."""
     flat = {
         f"{section}.{key}": value
@@ -97,7 +96,7 @@ def _put_model(found: Found, module: str, flavor: str) -> None:
 
 def read_command(words: Sequence[str]) -> Found:
     """Read the overrides of a train command of 0.3."""
-    flat: dict[str, Any] = {}
+    flat: Table = {}
     module = config = ""
     i = 0
     while i < len(words):
@@ -144,7 +143,7 @@ def read_command(words: Sequence[str]) -> Found:
     return found
 
 
-def _with_toml(file: str, flat: dict[str, Any]) -> Found:
+def _with_toml(file: str, flat: Table) -> Found:
     """Options beside a TOML, which says the rest: what they leave out is left to it."""
     found = _read(flat)
     found.version = "torchtitan before 0.3 (TOML)"
@@ -157,7 +156,7 @@ def _with_toml(file: str, flat: dict[str, Any]) -> Found:
     return found
 
 
-def _leave_unsaid(found: Found, flat: dict[str, Any]) -> None:
+def _leave_unsaid(found: Found, flat: Table) -> None:
     """Leave to the file beside what the options do not say."""
     said = {key.rsplit(".", 1)[-1] for key in flat}
     for field, keys in SAID_BY.items():
@@ -169,7 +168,7 @@ SAID_BY: dict[str, list[str]] = _WORDS["said_by"]
 
 
 @lru_cache(maxsize=1)
-def known_configurations() -> dict[str, dict[str, Any]]:
+def known_configurations() -> dict[str, Table]:
     """Give the configurations of torchtitan's own registries (0.3.0), by name."""
     folder = resources.files("gpuscale.launch").joinpath("data")
     table = json.loads(folder.joinpath("torchtitan_configs.json").read_text("utf-8"))
@@ -202,7 +201,7 @@ def _plain(flavor: str) -> str:
 DEGREES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 
 
-def _read(given: dict[str, Any]) -> Found:
+def _read(given: Table) -> Found:
     found, flat = Found("torchtitan", software="torchtitan"), Heard(given)
     put(dialect("torchtitan"), at := Nested(found, flat))
     for field, word in DEGREES.items():
@@ -244,7 +243,7 @@ def _read(given: dict[str, Any]) -> Found:
     return found
 
 
-def _batch(flat: dict[str, Any], found: Found) -> None:
+def _batch(flat: Table, found: Found) -> None:
     """Under a pipeline the local batch is cut into micro-batches."""
     tokens = whole(flat.get("training.num_tokens_per_microbatch_per_dp_rank"))
     if tokens and found.seq_len:
@@ -257,7 +256,7 @@ def _batch(flat: dict[str, Any], found: Found) -> None:
         found.micro_batch_size, found.accumulation = size, local // size
 
 
-def _precision(flat: dict[str, Any]) -> str:
+def _precision(flat: Table) -> str:
     """Name the number format of the converters that a file turns on."""
     said = " ".join(str(v) for k, v in flat.items() if "converters" in k).lower()
     for name, part in (("nvfp4", "nvfp4"), ("mxfp8", "mx"), ("fp8", "float8")):

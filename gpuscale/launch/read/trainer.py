@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
 from gpuscale.launch.dialects.rows import put
@@ -20,7 +20,7 @@ REFUSED = ("amp", "sparse_gradients", "curriculum_learning")
 """Keys of older releases that DeepSpeed 0.19.8 refuses."""
 
 
-def read_deepspeed(table: dict[str, Any], found: Found | None = None) -> Found:
+def read_deepspeed(table: Table, found: Found | None = None) -> Found:
     """Read a DeepSpeed JSON; sequence length, model and GPUs are not in it."""
     found = found or Found("deepspeed", method="full")
     found.software = "deepspeed-zero3"
@@ -59,13 +59,13 @@ def read_deepspeed(table: dict[str, Any], found: Found | None = None) -> Found:
     return found
 
 
-def section(table: dict[str, Any], key: str) -> dict[str, Any]:
+def section(table: Table, key: str) -> Table:
     """Give a table's section; an empty one where it has none."""
     value = table.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _number(table: dict[str, Any], key: str) -> int | None:
+def _number(table: Table, key: str) -> int | None:
     """Give the number of a key; "auto" and anything else that is no whole number is None."""
     value = table.get(key)
     if isinstance(value, str) and value.isdigit():
@@ -75,14 +75,14 @@ def _number(table: dict[str, Any], key: str) -> int | None:
     return int(value)
 
 
-def _device(zero: dict[str, Any], key: str) -> bool:
+def _device(zero: Table, key: str) -> bool:
     return section(zero, key).get("device") in ("cpu", "nvme")
 
 
 ACCELERATE_FILE_KEYS = frozenset(_WORDS["accelerate_file_keys"])
 
 
-def read_accelerate(table: dict[str, Any]) -> Found:
+def read_accelerate(table: Table) -> Found:
     """Read an accelerate YAML: processes, sharding, parallel sizes."""
     found = Found("accelerate", software="fsdp", version=known_options("accelerate").version)
     found.n_gpus = _number(table, "num_processes")
@@ -109,7 +109,7 @@ def read_accelerate(table: dict[str, Any]) -> Found:
     return found
 
 
-def _accelerate_deepspeed(section: dict[str, Any], found: Found) -> None:
+def _accelerate_deepspeed(section: Table, found: Found) -> None:
     found.software = "deepspeed-zero3"
     if isinstance(file := section.get("deepspeed_config_file"), str):
         found.beside.append(file)
@@ -119,7 +119,7 @@ def _accelerate_deepspeed(section: dict[str, Any], found: Found) -> None:
     found.offload_parameters = section.get("offload_param_device") in ("cpu", "nvme")
 
 
-def _fsdp(section: dict[str, Any], found: Found) -> None:
+def _fsdp(section: Table, found: Found) -> None:
     version = _number(section, "fsdp_version") or 1
     reshard = section.get("fsdp_reshard_after_forward", True)
     strategy = str(section.get("fsdp_sharding_strategy", "")).upper()
@@ -157,7 +157,7 @@ def read_launcher(words: list[str]) -> Found | None:
     return found
 
 
-def _parallelism(section: dict[str, Any], found: Found) -> None:
+def _parallelism(section: Table, found: Found) -> None:
     def size(name: str) -> int:
         return _number(section, f"parallelism_config_{name}_size") or 1
 
@@ -197,7 +197,7 @@ TWO_STACKS = re.compile(
 MODEL_KEYS = ("model_name", "model_path", "config_name", "model_id", "model_id_or_path")
 
 
-def read_arguments(table: dict[str, Any], kind: str, software: str, rows: str = "") -> Found:
+def read_arguments(table: Table, kind: str, software: str, rows: str = "") -> Found:
     """Read trainer arguments as a flat table (`--key value`, LLaMA-Factory or axolotl YAML)."""
     found = Found(kind, software=software)
     every = {key: value for key, value in table.items() if key != "batch_size"}
@@ -237,7 +237,7 @@ ROWS = {"llama-factory": "llama-factory", "axolotl": "axolotl", "ms-swift": "ms-
 """Kind -> the framework whose rows say its arguments; others are trainers of Transformers."""
 
 
-def _model(table: dict[str, Any], found: Found) -> None:
+def _model(table: Table, found: Found) -> None:
     """Name the model, and say where it is no decoder-only language model."""
     model = table.get("model_name_or_path") or table.get("base_model") or table.get("model")
     for key in MODEL_KEYS:
@@ -254,7 +254,7 @@ def _model(table: dict[str, Any], found: Found) -> None:
         found.beyond.append(f"{part}: more than a decoder-only language model trains")
 
 
-def _named_config(table: dict[str, Any], found: Found) -> None:
+def _named_config(table: Table, found: Found) -> None:
     """Take the ZeRO stage that an option says, and the files that say more."""
     for key in ("zero_stage", "deepspeed_stage"):
         if found.zero_stage is None:
@@ -268,11 +268,11 @@ def _named_config(table: dict[str, Any], found: Found) -> None:
         found.beside.append(config)
 
 
-def _true(table: dict[str, Any], key: str) -> bool:
+def _true(table: Table, key: str) -> bool:
     return str(table.get(key, "")).lower() in ("true", "1", "yes", "auto")
 
 
-def _method(table: dict[str, Any], kind: str, found: Found) -> None:
+def _method(table: Table, kind: str, found: Found) -> None:
     """Full, LoRA, QLoRA or DoRA, by each front end's own words."""
     bits = _number(table, "quantization_bit") or _number(table, "bits")
     four_bit = _true(table, "load_in_4bit") or _true(table, "q_lora") or bits == 4
@@ -306,7 +306,7 @@ ALONE = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 """Launchers under which a trainer that names no DeepSpeed and no FSDP holds replicas (DDP)."""
 
 
-def read_command(words: list[str], table: dict[str, Any]) -> Found:
+def read_command(words: list[str], table: Table) -> Found:
     """Read a command of a program with the arguments of a trainer of Hugging Face."""
     programs = [w for w in words if w.endswith(".py")]
     programs += [b for a, b in zip(words, words[1:], strict=False) if a == "-m" and "trl" in b]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys, put_unheard
 from gpuscale.launch.dialects.rows import put
@@ -56,7 +57,7 @@ def read_verl_file(table: Mapping[str, Any]) -> Found:
     return read_verl(dotted(table), str(table.get("defaults", "")))
 
 
-def dotted(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def dotted(table: Mapping[str, Any], before: str = "") -> Table:
     """Make dotted keys of a nested table; `${oc.env:NAME,default}` is the default.
 
     Examples
@@ -64,7 +65,7 @@ def dotted(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     >>> dotted({"a": {"b": 1, "c": "${oc.env:N,8}"}})
     {'a.b': 1, 'a.c': '8'}
     """
-    made: dict[str, Any] = {}
+    made: Table = {}
     for key, value in table.items():
         if isinstance(value, dict):
             made |= dotted(value, f"{before}{key}.")
@@ -122,7 +123,7 @@ def _verl_policy(at: Nested, words: str) -> None:
         found.micro_batch_size = max(1, over_all // found.world_size)
 
 
-def _verl_rollouts(at: Nested, rl: dict[str, Any]) -> None:
+def _verl_rollouts(at: Nested, rl: Table) -> None:
     """Prompts, samples, lengths and the engine's degree."""
     found = at.found
     estimator = str(rl["method"])
