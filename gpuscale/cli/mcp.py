@@ -30,7 +30,6 @@ TOOLS = tuple(
         "plan",
         "memory",
         "serve",
-        "matmul-time",
         "collective",
         "roofline",
         "network",
@@ -39,6 +38,7 @@ TOOLS = tuple(
         "model",
         "compare",
         "launch-check",
+        "diagnose",
         "explain",
         "presets",
     )
@@ -305,10 +305,8 @@ def serve() -> None:
 
 def about(name: str) -> dict[str, Any]:
     """Say what is listed of a tool."""
-    title = name.replace("-", " ").capitalize()
     return {
         "name": name,
-        "title": title,
         "description": inspect.cleandoc(question_of(name).__doc__ or "").split("\n\n")[0],
         "input_schema": tool_schema(name),
         "output_schema": OUTPUT,

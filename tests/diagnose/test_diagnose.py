@@ -44,7 +44,7 @@ def first(*args, stdin=""):
     [  # trl#2688: 0.9 to 0.7; EasyR1#1: 0.7 to 0.6; a third of the card is no cause
         ("software=trl; vllm_gpu_memory_utilization=0.9", "rollout-engine-share", "0.3"),
         ("software=verl; rollout.gpu_memory_utilization=0.7", "rollout-engine-share", "rollout."),
-        ("software=trl; vllm_gpu_memory_utilization=0.3", "reference-model", "ref"),
+        ("software=trl; vllm_gpu_memory_utilization=0.3", "unfused-loss", "liger"),
     ],
 )
 def test_the_share_of_a_rollout_engine_is_blamed_where_it_is_large(settings, cause, word):

@@ -58,7 +58,6 @@ class Diagnose(Pins, Question):
         },
     )
     software: Asked[str | None] = text("Framework or engine, as NAME or NAME:VERSION.")
-    version: Asked[str | None] = text("Version, and one that was fine: '2.27 (2.22 fine)'.")
     gpu: Asked[str | None] = text("GPU, as people call it.")
     gpus: Asked[str | None] = text("Number of GPUs.")
     cluster: Asked[str | None] = text(
@@ -69,9 +68,6 @@ class Diagnose(Pins, Question):
         "Repeatable.",
         metavar="WHAT=VALUE",
     )
-    symptom: Converted[tuple[str, ...], Sequence[str]] = texts(
-        "The same as --measured.", metavar="WHAT=VALUE"
-    )
     expected: Converted[tuple[str, ...], Sequence[str]] = texts(
         "What was expected, in the units of what was measured. Repeatable.", metavar="VALUE"
     )
@@ -79,13 +75,14 @@ class Diagnose(Pins, Question):
         "Settings of the run: 'zero=3; compile=false', or options as typed. Repeatable.",
         metavar="KEY=VALUE",
     )
+    version: Asked[str | None] = text("Version, and one that was fine: '2.27 (2.22 fine)'.")
     seq_len: Asked[int | None] = options.seq_len()
     global_batch: Asked[int | None] = whole("Sequences of a step.", most=1e9)
     precision: Asked[str | None] = text(
         f"{options.PRECISIONS}.", known=("bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4")
     )
     method: Asked[str | None] = text(
-        "Fine-tuning or RL method: full, lora, qlora, dpo, grpo, ...", known=METHODS
+        "Fine-tuning or RL method: full, lora, qlora, dpo, grpo and others.", known=METHODS
     )
     save: Asked[str | None] = text(
         "Write what was measured as a calibration, for --calibration of plan.", metavar="FILE"

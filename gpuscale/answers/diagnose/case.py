@@ -64,6 +64,15 @@ class RunCase:
         return next((t for log in self.logs if (t := log.text(name)) is not None), None)
 
     @property
+    def params(self) -> float:
+        """Parameters of the model, or those that its name says; 0 where neither is known."""
+        if self.model is None:
+            return max(named_params(self.model_name), default=0.0)
+        from gpuscale.core.model.params import count_params
+
+        return count_params(self.model).total_params
+
+    @property
     def symptoms(self) -> frozenset[str]:
         """Classes of what looks wrong."""
         found = {f.quantity.symptom for f in self.figures if f.quantity.symptom}
@@ -96,7 +105,7 @@ def read_case(asked: Diagnose) -> RunCase:
             raise GpuscaleError(f"{word}: is no name")
         if word not in names and re.search(FILE_NAME, word) and not os.path.isfile(word):
             raise GpuscaleError(f"{word[:200]}: no such file", "a name, or a file that is there")
-    figures = read_figures((*asked.measured, *asked.symptom), asked.expected)
+    figures = read_figures(asked.measured, asked.expected)
     settings = _settings(asked, logs)
     model_name = asked.model or (names[0] if names else "") or _of_logs(logs, "model")
     software = asked.software or _program(logs)
@@ -344,3 +353,9 @@ def _known(case: RunCase, asked: Diagnose) -> None:
 def _short(name: str) -> str:
     """Return a model's name without what loaders of names do not know."""
     return re.sub(r"\s*\((?:VLM|text|bf16|fp16)\)", "", name).strip()[:200]
+
+
+def named_params(name: str) -> list[float]:
+    """Parameters that a model's name says: ``GPT 1.35B``."""
+    found = re.findall(r"(?<![\w.])(\d+(?:\.\d+)?) ?([bm])\b", name.lower().replace("-", " "))
+    return [float(n) * (1e9 if unit == "b" else 1e6) for n, unit in found]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.diagnose.figures import Figure
     from gpuscale.answers.diagnose.judged import Answered
     from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted
+    from gpuscale.core.diagnosis.facts import Fact
     from gpuscale.render.document import Block
 
 SHOWN_FACTS = 14
@@ -22,6 +23,8 @@ SURE = 0.35
 """Below this no cause is said to be it: the list and the question are the answer."""
 OFF = 1.05
 """Times off what was expected, from which it is said."""
+LEAST_COST, LEAST_LIKELY = 0.02, 0.1
+"""Share of the time, and probability, from which a layout's cost is said."""
 UNSAID = "no sign of it was told; it is often the cause"
 NAMES = (("tflops_per_gpu", "TFLOP/s/GPU"), ("_per_s", "/s"), ("_per_gpu", "/GPU"), ("_", " "))
 """How a quantity's name is written."""
@@ -85,16 +88,25 @@ def _summary(a: Answered, d: Diagnosis, said: str) -> list[Point]:
     if first is not None and d.verdict != "normal":
         saves = f"saves {_percent(first.gain_frac)} if it is {first.cause}"
         points.append(Point("remedy", first.remedy, saves if first.verdict == "fault" else ""))
-    if d.out_of_memory is not None and d.out_of_memory.changes:
-        points.append(Point("to fit", d.out_of_memory.changes[0], "the smallest change"))
+    if (m := d.out_of_memory) is not None:
+        points += [Point("held by", m.planned)] if m.planned else []
+        points += [Point("to fit", change, "") for change in m.changes[:1]]
     points += [Point(e.kind, e.text) for e in d.events[:4]]
     if d.next_test is not None:
         t = d.next_test
-        shows = "; ".join(f"{o.cause}: {o.shows}" for o in t.outcomes[:2])
+        shows = "; ".join(f"{o.cause}: {o.shows}{_alone(d, o.cause)}" for o in t.outcomes[:2])
         points.append(Point("test next", t.test, shows))
     if d.asks:
         points.append(Point("not said", d.asks))
     return points
+
+
+def _alone(d: Diagnosis, cause: str) -> str:
+    """Say the figure that the planner gives the same job with one cause alone."""
+    p, c = d.predicted, next((c for c in d.causes if c.cause == cause), None)
+    if p is None or c is None or c.predicted is None:
+        return ""
+    return f" ({_named(p.quantity)} {_figure(c.predicted, p.unit, p.quantity)})"
 
 
 def _cause_blocks(d: Diagnosis) -> list[Block]:
@@ -113,7 +125,8 @@ def _test(d: Diagnosis) -> list[Block]:
         shown = (("cause", "if it is"), ("shows", "it shows"))
         columns = [Column(key, label, right=False) for key, label in shown]
         title = f"The test to run next ({d.next_test.cost}): {d.next_test.test}"
-        blocks.append(Table.of(columns, d.next_test.outcomes, title))
+        seen = [replace(o, shows=o.shows + _alone(d, o.cause)) for o in d.next_test.outcomes]
+        blocks.append(Table.of(columns, seen, title))
     if d.asks:
         blocks.append(Text(f"What decides is not said: {d.asks}."))
     return blocks
@@ -147,9 +160,11 @@ def _verdict(d: Diagnosis) -> str:
     if d.verdict == "normal":
         plain = next((c for c in of if c.gain_frac == 0.0), lead)
         because = plain.speaks_for[0] if plain.speaks_for else "nothing said is a fault's sign"
-        costs = [f"{c.cause} costs {c.explains_factor:.2g}x" for c in of if c.gain_frac > 0.0]
-        layout = f" Of its layout {', '.join(costs)}." if costs else ""
-        return f"Normal for such a run ({because}): {_reach(d)}{layout}"
+        likely = (c for c in of if c.probability > LEAST_LIKELY)
+        costs = [_cost(c) for c in likely if c.gain_frac >= LEAST_COST]
+        layout = f" The layout is the cause: {'; '.join(costs)}." if costs else ""
+        such = "this layout" if costs else "such a run"
+        return f"Normal for {such} ({because}): {_reach(d)}{layout}"
     if lead.probability >= SURE:
         start = "Something to mend" if d.verdict == "fault" else "The figure itself is in doubt"
         return f"{start}: {lead.title} ({lead.probability:.0%}){others}."
@@ -158,7 +173,14 @@ def _verdict(d: Diagnosis) -> str:
         return f"Perhaps the figure itself is in doubt: {names}."
     if told:
         return f"Probably something to mend; what was said does not tell which of: {names}."
+    if d.predicted is not None and d.predicted.ratio > 1:
+        return f"It is worse than that; nothing said tells which of: {names}."
     return f"What was said tells nothing; most such complaints are a fault, first of {names}."
+
+
+def _cost(c: NamedCause) -> str:
+    """Say what a layout costs: its signs, and the share of the step."""
+    return f"{c.title} ({', '.join(c.speaks_for[:3])}) costs {c.explains_factor:.2g}x"
 
 
 def _reach(d: Diagnosis) -> str:
@@ -263,9 +285,15 @@ def _memory(d: Diagnosis) -> list[Block]:
         facts.append(("asked for", f"{m.asked_bytes / 1e9:.3g} GB", ""))
     if m.short_bytes is not None:
         facts.append(("short by", f"{m.short_bytes / 1e9:.3g} GB", "at that request"))
-    facts += [("smallest change" if k == 0 else "or", c, "") for k, c in enumerate(m.changes)]
+    facts += [("the planner says", m.planned, "")] if m.planned else []
     blocks.append(Facts(facts, title="Out of memory"))
+    blocks += [Text(f"To fit, {k}: {change}.") for k, change in enumerate(m.changes, 1)]
     return blocks
+
+
+def _place(f: Fact, n_runs: int) -> str:
+    run = f", run {f.run + 1}" if n_runs > 1 else ""
+    return f"line {f.line}{run}" + (f", rank {f.rank}" if f.rank is not None else "")
 
 
 def _read(d: Diagnosis) -> list[Block]:
@@ -278,7 +306,8 @@ def _read(d: Diagnosis) -> list[Block]:
         title = f"{log.name or 'log'}: {log.n_lines:,} lines{runs}, {programs}{note}"
         facts = sorted(log.facts, key=lambda f: (not f.name.startswith(HEAD), f.line))
         rows = [
-            (f.name.replace("_", " "), f.printed, f"line {f.line}") for f in facts[:SHOWN_FACTS]
+            (f.name.replace("_", " "), f.printed, _place(f, log.n_runs))
+            for f in facts[:SHOWN_FACTS]
         ]
         left = len(facts) - len(rows)
         if left > 0:
@@ -305,9 +334,13 @@ def _warnings(a: Answered) -> list[str]:
     found, case = [], a.case
     if not case.figures:
         found.append("no figure is known to judge: say one with --measured")
-    named = (("model", case.model_name, case.model), ("GPU", case.gpu_name, case.gpu))
+    d = a.diagnosis
+    named = (
+        ("model", case.model_name, case.model or case.params),
+        ("GPU", case.gpu_name, case.gpu),
+    )
     for word, name, spec in named:
-        if name and spec is None:
+        if name and spec is None and d.predicted is None:
             found.append(f"the {word} `{name[:60]}` is not known: nothing is computed for it")
     if case.logs and not any(log.programs for log in case.logs):
         found.append("no line of the log is of a program that is known")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.diagnose.case import named_params
 from gpuscale.answers.diagnose.logged import add_logged
 from gpuscale.core.diagnosis.facts import COUNTS
 from gpuscale.io.causes import load_table, told
@@ -18,6 +19,8 @@ KNOWN = load_table("_known")
 """Facts and settings that are features under their own name."""
 FAR = 1.3
 """Times off from which an MFU alone is doubted."""
+IDLE = 0.4
+"""Utilisation of a GPU that somebody calls low."""
 SMALL, LARGE_VOCAB = 3e9, 100_000
 """Parameters below which a model is small, and entries from which a vocabulary is large."""
 
@@ -45,8 +48,11 @@ def features_of(case: RunCase, past: Features) -> Features:
     places["expected"] = str(f.get("expected_text", ""))
     ooms = " ".join(x.text.lower() for x in case.figures if x.name == "oom")
     places["oom"] = ooms + case.said if f.get("oom") == "yes" else ""
+    places["util"] = " ".join(x.text.lower() for x in case.figures if x.name == "gpu_util")
     words = load_table("_words")["features"].items()
     f |= {name: "yes" for name, (place, regex) in words if re.search(regex, places[place])}
+    if f.get("low_util"):
+        f.setdefault("gpu_util", IDLE)
     if old := _old(case):
         f["old_software"] = old
     add_logged(case, f)
@@ -89,6 +95,9 @@ def _figures(case: RunCase, f: Features) -> None:
         f["unallocated_share"] = float(hit[1]) / 100 if hit[1] else float(hit[2]) * 1e9 / total
     if hit := re.search(r"(?:size|message|all_reduce|bytes)\D{0,12}(\d+) ?(k|m|g)i?b\b", words):
         f["message_bytes"] = float(hit[1]) * COUNTS[hit[2].upper()]
+    seen = f.get("bandwidth") or f.get("busbw")
+    if seen and case.gpu is not None and case.gpu.hbm_bytes_per_s:
+        f["over_hbm"] = float(seen) / case.gpu.hbm_bytes_per_s
     if case.gpu is not None and (held := f.get("memory") or case.log_number("memory_reserved")):
         f["memory_share"] = float(held) / total
 
@@ -110,8 +119,13 @@ def _machine(case: RunCase, f: Features) -> None:
         r"(\d+) *x? *(?:hdr|ndr|edr|nics?|ports|hcas?)|(\d+) *x *\d{2,3} ?g", words
     ):
         f["nics"] = float(hit[1] or hit[2])
-    elif re.search(r"\bone \d{2,3}g|one nic|single nic|one port", words):
+    elif re.search(r"\bone (?:[a-z]+ )?\d{2,3} ?g|one nic|single nic|one port", words):
         f["nics"] = 1.0
+    if "nics" in f and case.gpus and (case.nodes or 1) > 1:
+        over = float(f["nics"]) / (case.gpus / (case.nodes or 1))
+        f["nics_over_gpus"] = over
+        if over > 1:
+            f.pop("ratio", None)  # the wish is of links that no GPU reaches
     c, busbw = case.cluster, f.get("busbw")
     if c is not None and c.node_egress_bytes_per_s and (c.nics_per_node or 1) > 1 and busbw:
         each = c.node_egress_bytes_per_s / (c.nics_per_node or 1)
@@ -125,17 +139,13 @@ def _model(case: RunCase, f: Features) -> None:
         f["moe"] = "yes"
     elif case.model is not None:
         f["moe"] = "no"
+    params = case.params
     if case.model is not None:
-        from gpuscale.core.model.params import count_params
-
-        params = count_params(case.model).total_params
         if case.model.vocab_size > LARGE_VOCAB:
             f["large_vocab"] = "yes"
         counted = case.log_number("params")
         if counted and case.kind == "pretrain":
             f["params_ratio"] = counted / params
-    else:
-        params = max(_named_params(case.model_name), default=0.0)
     if params:
         f |= {"model_params": params, "small_model": "yes" if params < SMALL else "no"}
     _shape(case, f)
@@ -157,16 +167,10 @@ def _model(case: RunCase, f: Features) -> None:
         f["small_shape"] = "yes" if not size or int(size[1][:6]) <= 2048 else "no"
 
 
-def _named_params(name: str) -> list[float]:
-    """Parameters that a model's name says: ``GPT 1.35B``."""
-    found = re.findall(r"(?<![\w.])(\d+(?:\.\d+)?) ?([bm])\b", name.lower().replace("-", " "))
-    return [float(n) * (1e9 if unit == "b" else 1e6) for n, unit in found]
-
-
 def _shape(case: RunCase, f: Features) -> None:
     """Parameters that width and layers mean, beside those that the name says."""
     width, layers = case.number("width"), case.number("layers")
-    if width and layers and (said := _named_params(case.model_name)):
+    if width and layers and (said := named_params(case.model_name)):
         f["named_over_shaped"] = max(said) / (12 * layers * width**2)
     dims = [case.number(k) for k in ("vocab_size", "ffn_hidden_size", "width")]
     if any(dims):
@@ -191,20 +195,17 @@ def _layout(case: RunCase, f: Features) -> None:
         f["cpu_optimizer"] = "yes"
     elif case.kind in ("pretrain", "finetune", "rl") and "oom" not in f:
         f["cpu_optimizer"] = "no"
-    pp, batch = case.number("pp"), case.number("global_batch")
+    pp, batch, dp = case.number("pp"), case.number("global_batch"), _replicas(case)
     if pp is None and case.kind != "serving":
         f["pp"] = 1.0
     if pp is not None and pp > 1:
-        dp = case.number("dp")
-        if dp is None and case.gpus:
-            split = (case.number("tp") or 1) * (case.number("cp") or 1) * pp
-            dp = max(1.0, case.gpus / split)
         each = case.number("micro_batch") or 1
         count = case.log_number("micro_batches") or (batch / each / dp if batch and dp else None)
         if count:
+            f["micro_batches"] = count
             f["bubble"] = (pp - 1) / (count * (case.number("vpp") or 1) + pp - 1)
-    if tokens := _tokens_per_gpu(case):
-        f["tokens_per_gpu"] = tokens
+    if tokens := _tokens_per_replica(case, dp):
+        f["tokens_per_replica"] = tokens
     exchanges = ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap")
     off = [k for k in exchanges if case.settings.get(k, "").lower() == "false"]
     if off and f.get("multi_gpu") == "yes":
@@ -216,9 +217,17 @@ def _layout(case: RunCase, f: Features) -> None:
             f.pop("ratio", None)
 
 
-def _tokens_per_gpu(case: RunCase) -> float | None:
+def _replicas(case: RunCase) -> float | None:
+    """Return the copies of the model, each of which reads its weights for tokens of its own."""
+    if (dp := case.number("dp")) is not None or not case.gpus:
+        return dp
+    tp, cp, pp = (case.number(k) or 1 for k in ("tp", "cp", "pp"))
+    return max(1.0, case.gpus / (tp * cp * pp))
+
+
+def _tokens_per_replica(case: RunCase, replicas: float | None) -> float | None:
     length, batch = case.number("seq_len"), case.number("global_batch")
-    if length and batch and case.gpus:
-        return length * batch / case.gpus
+    if length and batch and replicas:
+        return length * batch / replicas
     each = case.number("micro_batch") or case.number("batch")
     return length * each * (case.number("accumulation") or 1) if length and each else None

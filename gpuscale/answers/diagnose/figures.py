@@ -13,6 +13,8 @@ from gpuscale.io.logs.pairs import unit_of
 
 MOST_TEXT = 4_000
 MOST_DIGITS = 40
+COUNTED = "gpu gpus k m fp v node nodes card cards machine machines rank ranks epochs".split()
+"""Words that a number counts, so that it is no figure."""
 LEAST = 1e-30
 """Figures of runs are within this and its inverse."""
 
@@ -83,7 +85,9 @@ _PACE = re.compile(
     r"|(?P<half>half)\b|(?P<twice>twice|double)\b)"
     r"(?P<slower>(?: as)? (?:slower|longer|worse|less|lower|under)\b)?"
 )
-_SAME = re.compile(r"\s*(?:no gain|the same|same as|as (?:on|with|one|before)\b)")
+_SAME = re.compile(
+    r"\s*(?:no gain|the same|same as|as (?:on|with|one|before)\b)|.*slower than one\b"
+)
 
 
 def pace_of(text: str, quantity: Quantity) -> float | None:
@@ -152,7 +156,7 @@ def numbers(text: str, usual: str) -> list[tuple[float, str]]:
             continue
         word = hit[3] or ""
         unit = word if word in UNITS else unit_of(word)
-        if word and not unit and word.lower() in ("gpu", "gpus", "k", "m", "fp", "v"):
+        if word and not unit and word.lower() in COUNTED:
             continue
         si, factor = UNITS[unit or usual]
         found.append((value * factor, si))

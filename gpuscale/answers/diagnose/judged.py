@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.diagnose.case import RunCase, read_case
 from gpuscale.answers.diagnose.features import Features, features_of
-from gpuscale.answers.diagnose.memory import out_of_memory
+from gpuscale.answers.diagnose.memory import fitting, out_of_memory
 from gpuscale.answers.diagnose.past import past_of
 from gpuscale.answers.diagnose.planner import predicted, with_figure
 from gpuscale.answers.diagnose.records import (
@@ -37,9 +37,14 @@ COSTS = {"arithmetic": 0.2, "line": 0.4, "unit": 1.5, "run": 1.5}
 """Effort of a test, relative: a line of the log is at hand, a run takes minutes of all GPUs."""
 ASKER_SPREAD = 0.35
 """Standard deviation of ln of what people expect."""
+NO_MODEL = "which model it is (--model), on which GPUs (--gpu, --gpus): what it takes there decides"
+NO_GPU = "which GPU it is (--gpu): what the same job takes there decides first"
 NO_FIGURE = 0.6
-AS_TOLD = 1.3
-"""Times worse than the planner says up to which a run is as it was told to be."""
+AS_TOLD, BETTER = 1.3, 0.4
+"""Times worse than the planner says up to which a run is as it was told to be; below the second it
+is another job than was told."""
+LAID_OUT = (("pipeline-bubble", "bubble"), ("tiny-batch", "tokens_per_replica"))
+"""Causes that are in the planner's figure where the feature is told."""
 COUNTED = ("mfu", "tflops_per_gpu")
 """Figures with a count of FLOP in them: that the planner agrees speaks for figure and count."""
 MOST_SHOWN = 64
@@ -59,15 +64,20 @@ def diagnosed(asked: Diagnose) -> Answered:
     """Judge a run."""
     case = with_figure(read_case(asked))
     past = past_of(case.logs)
-    features = features_of(case, past.features)
+    fit = fitting(case)
+    features = {**features_of(case, past.features), **fit.shares}
     causes = load_causes()
     model, factors = predicted(case, {c.word: c for c in causes})
+    if "bubble" in features:
+        factors = {**factors, "pipeline-bubble": 1 / (1 - float(features["bubble"]))}
+    if model is not None and model.ratio > AS_TOLD:  # what its layout costs is in what it says
+        factors = {**factors, **dict.fromkeys((w for w, f in LAID_OUT if f in features), 1.0)}
     wanted, held = case.log_number("max_model_len"), case.log_number("most_model_len")
     if wanted and held:  # the engine says both
         factors = {**factors, "kv-cache-small": wanted / held}
     if model is not None:
         features["model_ratio"] = model.ratio
-        if model.quantity not in COUNTED:
+        if model.quantity not in COUNTED and "expected_text" in features:
             features["model_time_ratio"] = model.ratio
     ratio, spread = _ratio(case, model, asked="ratio" in features)
     judged, pairs = judge(
@@ -80,10 +90,12 @@ def diagnosed(asked: Diagnose) -> Answered:
         models=factors,
         as_told="ratio" not in features and model is not None and _as_told(model),
     )
-    named = _named(case, judged, model)
+    named = _named(case, judged, model, factors)
     verdict, share = verdict_of(judged)
-    told = any(j.speaks_for for j in (judged[:NAMED] if case.figures else judged))
-    if not (told or ratio is not None or any(f.expected_text for f in case.figures)):
+    compared = ratio is not None or any(f.expected_text for f in case.figures)
+    of = [j for j in (judged[:NAMED] if case.figures else judged) if j.speaks_for]
+    told = any(j.verdict == verdict for j in of)
+    if not (told or compared):
         verdict, share = "unknown", 0.0  # how often each is the cause is no answer about this run
         named = ()
     test = _next_test(judged) if verdict != "unknown" else None
@@ -97,10 +109,10 @@ def diagnosed(asked: Diagnose) -> Answered:
         causes=named,
         together=together,
         next_test=test,
-        asks=_asks(judged, features),
+        asks=_asks(case, judged, features),
         ratio=case.main.ratio if case.main else None,
         predicted=model,
-        out_of_memory=out_of_memory(case),
+        out_of_memory=out_of_memory(case, named, fit),
         events=tuple(past.events),
         logs=tuple(_log(log) for log in case.logs),
         headline="",
@@ -110,7 +122,7 @@ def diagnosed(asked: Diagnose) -> Answered:
 
 def _as_told(p: Predicted) -> bool:
     """Say whether a run does what the planner says of it as it was told."""
-    return p.ratio < AS_TOLD and p.low <= p.measured <= p.high
+    return BETTER < p.ratio < 1 or (p.ratio < AS_TOLD and p.low <= p.measured <= p.high)
 
 
 def _ratio(case: RunCase, model: Predicted | None, asked: bool) -> tuple[float | None, float]:
@@ -129,7 +141,9 @@ def _ratio(case: RunCase, model: Predicted | None, asked: bool) -> tuple[float |
     return math.exp(mean), weight**-0.5
 
 
-def _named(case: RunCase, judged: list[Judged], model: Predicted | None) -> tuple[NamedCause, ...]:
+def _named(
+    case: RunCase, judged: list[Judged], model: Predicted | None, factors: dict[str, float]
+) -> tuple[NamedCause, ...]:
     found: list[NamedCause] = []
     for j in judged[:NAMED]:
         if j.probability < LEAST and found:
@@ -138,7 +152,9 @@ def _named(case: RunCase, judged: list[Judged], model: Predicted | None) -> tupl
         alone = None
         if model is not None and c.verdict == "fault":
             less = model.quantity in ("step_time", "ttft", "tpot", "itl")
-            alone = model.value * j.size if less else model.value / j.size
+            usual = j.size if j.probability > SURE else math.sqrt(c.size[0] * c.size[1])
+            factor = factors.get(c.word) or usual
+            alone = model.value * factor if less else model.value / factor
         found.append(
             made_of(
                 NamedCause,
@@ -189,8 +205,13 @@ def _next_test(judged: list[Judged]) -> Test | None:
     return Test(best.cause.test, best.cause.cost, entropy(best), tuple(outcomes))
 
 
-def _asks(judged: list[Judged], features: Features) -> str:
+def _asks(case: RunCase, judged: list[Judged], features: Features) -> str:
     """Say the one thing that is unknown and that the leading causes' signs depend on most."""
+    if case.main and case.main.ratio is None and not {"memory", "network"} & case.symptoms:
+        if not (case.params or case.number("width")):
+            return NO_MODEL
+        if not (case.gpu_name or case.cluster):
+            return NO_GPU
     if not judged or judged[0].probability >= SURE:
         return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuscale.io.causes import load_table
+from gpuscale.io.causes import load_table, told
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import RunCase
@@ -61,7 +61,9 @@ LEAST_LENGTH = 128.0
 
 
 def _demand(case: RunCase, f: Features) -> None:
-    """Tokens that all requests at once hold, over those that the cache has room for."""
+    """Bytes of weights and context over the cards', and tokens of all requests over the room."""
+    if told("offloading", case.software) and (size := _weights(case)) and case.gpu is not None:
+        f["weights_share"] = size / (case.gpu.hbm_bytes * (case.gpus or 1))
     clients = case.number("clients") or case.number("max_num_seqs")
     if not clients or case.kind not in ("serving", "rl"):
         return
@@ -74,20 +76,27 @@ def _demand(case: RunCase, f: Features) -> None:
 def _cache_tokens(case: RunCase) -> float | None:
     """Room for the cache in tokens: what the weights leave of the share that the engine takes."""
     from gpuscale.core.model.kv_cache import kv_bytes_per_token
-    from gpuscale.core.model.params import count_params
 
     if case.model is None or case.gpu is None:
         return None
     each = kv_bytes_per_token(case.model)
-    bytes_each = next((b for b, words in WEIGHTS if re.search(words, case.said)), 2.0)
     share = case.number("gpu_memory_utilization") or ENGINE_SHARE
-    total = share * case.gpu.hbm_bytes * (case.gpus or 1)
-    left = total - bytes_each * count_params(case.model).total_params
+    left = share * case.gpu.hbm_bytes * (case.gpus or 1) - _weights(case)
     return left / each if left > 0 and each > 0 else None
 
 
-WEIGHTS = ((0.56, r"awq|gptq|q4|int4|nvfp4|mxfp4|4-?bit"), (1.0, r"fp8|int8|q8|8-?bit"))
-"""Bytes a weight, by the words for its format."""
+def _weights(case: RunCase) -> float:
+    """Bytes of the weights in the format that is named; 0 where the model is not known."""
+    if bits := re.search(r"(\d(?:\.\d+)?) ?bpw", case.said):
+        return case.params * float(bits[1]) / 8
+    return case.params * next((b for b, words in WEIGHTS if re.search(words, case.said)), 2.0)
+
+
+WEIGHTS = (
+    (1.0, r"fp8|int8|q8|8-?bit"),
+    (0.56, r"awq|gptq|q4|int4|nvfp4|mxfp4|4-?bit|gguf|ollama|llama\.?cpp|kobold|lm.?studio"),
+)
+"""Bytes a weight, by the words for its format; the last engines' files are of 4 bits mostly."""
 ENGINE_SHARE = 0.9
 """Share of the card that vLLM takes unless told otherwise (gpu_memory_utilization)."""
 

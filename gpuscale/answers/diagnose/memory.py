@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuscale.answers.diagnose.planner import REFUSED as NO_ANSWER
+from gpuscale.answers.diagnose.planner import report_of, tuning_job
 from gpuscale.answers.diagnose.records import OutOfMemory, PeakPart
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import RunCase
+    from gpuscale.answers.diagnose.records import NamedCause
 
 
-def out_of_memory(case: RunCase) -> OutOfMemory | None:
-    """Put together what the message says; None where no memory ran out in a log."""
+class Fitting(NamedTuple):
+    """What a peak is made of, and the change with which the job fits; empty where not known."""
+
+    held: str = ""
+    change: str = ""
+    shares: Mapping[str, float] = MappingProxyType({})  # part -> share of the peak
+
+
+def fitting(case: RunCase) -> Fitting:
+    """Ask the planner of a job that ran out of memory."""
+    if "memory" not in case.symptoms or not any(f.name == "oom" for f in case.figures):
+        return Fitting()
+    with suppress(*NO_ANSWER):
+        r, _ = report_of(case) or (None, "")
+        if r is not None and r.fits is False and r.best_peak_bytes and r.peak_bytes:
+            lines = [line for line in r.diff if line[:3] not in ("---", "+++")]
+            old, new = (" ".join(d[1:] for d in lines if d[:1] == s).split(" --") for s in "-+")
+            words = " ".join(f"--{w.strip()}" for w in new[1:] if w not in old)
+            fits = f"{words}: {_gb(r.best_peak_bytes)} of {_gb(r.capacity_bytes or 0.0)}"
+            return Fitting(f"{_gb(r.peak_bytes)} as told", fits if words else "")
+        if case.kind in ("finetune", "rl") and (job := tuning_job(case)) is not None:
+            answer: Any = job.answer()
+            points, e = {p.key: p for p in answer.summary}, answer.result.expected
+            held, fit = points.get("held by"), points.get("would fit")
+            shares = {"logits_share": e.logits_bytes, "kept_share": e.kept_bytes}
+            shares = {k: v / answer.result.peak_bytes for k, v in shares.items()}
+            change = f"{fit.value} {fit.note}" if fit else ""
+            return Fitting(held.note if held else "", change, shares)
+    return Fitting()
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:.4g} GB"
+
+
+def out_of_memory(case: RunCase, named: Sequence[NamedCause], fit: Fitting) -> OutOfMemory | None:
+    """Put together what message and planner say; None where no memory ran out.
+
+    `named`: the causes, of which a likely one's remedy is the first thing to do.
+    """
     n = case.log_number
-    if case.log_text("oom") is None and case.log_text("start_refused") is None:
+    if "memory" not in case.symptoms or not any(f.name == "oom" for f in case.figures):
         return None
+    first = [c.remedy for c in named[:1] if c.probability > LIKELY and c.group == "memory"]
+    first = [*([fit.change] if fit.change else []), *first]
     total, allocated = n("gpu_memory"), n("oom_allocated")
     spare, free, asked = n("oom_reserved_unallocated"), n("oom_free"), n("oom_request")
     if spare is None and (reserved := n("oom_reserved")) is not None and allocated is not None:
@@ -23,7 +69,7 @@ def out_of_memory(case: RunCase) -> OutOfMemory | None:
     if total is not None and allocated is not None and free is not None:
         rest = total - allocated - (spare or 0.0) - free
     needed, room = n("kv_needed"), n("kv_memory")
-    held = {
+    said = {
         "allocated by PyTorch": allocated,
         "reserved, not allocated": spare,
         "outside PyTorch (context, NCCL, other processes)": rest if rest > 0 else None,
@@ -31,13 +77,16 @@ def out_of_memory(case: RunCase) -> OutOfMemory | None:
         "cache of one longest request": needed,
         "room for the cache": room if case.log_text("start_refused") else None,
     }
-    parts = tuple(PeakPart(part, value) for part, value in held.items() if value is not None)
+    parts = tuple(PeakPart(part, value) for part, value in said.items() if value is not None)
     short = max(0.0, asked - free) if asked is not None and free is not None else None
     if short is None and needed is not None and room is not None:
         short = max(0.0, needed - room)
-    return OutOfMemory(parts, asked, short, spare, _changes(case, asked, spare, total))
+    changes = (*first, *_changes(case, asked, spare, total))
+    return OutOfMemory(parts, asked, short, spare, changes, fit.held)
 
 
+LIKELY = 0.35
+"""Probability of a cause from which its remedy comes first."""
 REFUSED = {
     "graphs": "--max-num-seqs 64: the sampler is warmed up with as many requests",
     "not-free": "free the GPU of other processes; a lower --gpu-memory-utilization",

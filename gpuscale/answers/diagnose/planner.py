@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,39 +15,28 @@ from gpuscale.io.causes import first_of, load_table
 from gpuscale.io.models import load_model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpuscale.answers.diagnose.case import RunCase
+    from gpuscale.answers.launch_check.records import LaunchReport
+    from gpuscale.answers.memory import Memory
     from gpuscale.core.diagnosis.causes import Cause
 
 Said = tuple[Predicted | None, dict[str, float]]
 """What the planner says of the figure, and the factor of each counterfactual by cause."""
 REFUSED = (GpuscaleError, ValueError, ArithmeticError, LookupError)
-USABLE = {
-    **dict.fromkeys("tp pp vpp cp ep etp zero micro_batch".split(), r"\d+"),
-    **dict.fromkeys(("overlap_dp", "overlap_tp", "sequence_parallel"), "on|off"),
-    "recompute": "none|selective|full|per-op",
-    "attention": "best|flash1|flash2|eager",
-    **dict.fromkeys(("schedule", "loss"), r"(?!none|null|auto)[\w-]+"),
-}
+USABLE: dict[str, str] = load_table("_known")["usable"]
 """Option of `plan` -> the words of a run's settings that it takes."""
 SPREAD = 0.35
 """Half width of ln of what `serve` and `memory` say, 80 %, where their answers give none."""
 NETWORK_SPREAD = 0.22
-WITHOUT = {
-    "attention": "best",
-    "recompute": "selective",
-    "set": "software.compiled=true",
-    "overlap_dp": "on",
-    "overlap_tp": "on",
-    "sequence_parallel": "on",
-    "loss": "fused",
-}
+WITHOUT: dict[str, str] = load_table("_known")["without"]
 """Option of a counterfactual -> the same job without that cause."""
 
 
 def predicted(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     """Ask the planner; (None, {}) where the job is not known well enough, or no model covers it."""
+    c, n = case.cluster, case.nodes or 1
+    if c is not None and n > 1 and (case.gpus or 0) <= (n - 1) * c.scaleup_domain_gpus:
+        case = replace(case, cluster=None)  # fewer GPUs a node than this cluster's
     for ask in OF_KIND.get(case.kind, ()):
         with suppress(*REFUSED):
             found, factors = ask(case, causes)
@@ -96,33 +86,42 @@ WORTH = 1.1
 """Times faster from which another layout is spoken of."""
 
 
-def _as_launched(case: RunCase, _: Mapping[str, Cause]) -> Said:
-    """Predict a run from the arguments that its log prints, as `launch-check` does."""
+def report_of(case: RunCase) -> tuple[LaunchReport, str] | None:
+    """Check the launch whose arguments a log prints: its report, and what was checked."""
     from gpuscale.answers.launch_check.files import command_of_log
 
     where = case.cluster.name if case.cluster else case.gpu.name if case.gpu else None
     dumps = (log.name for log in case.logs if log.text("dump") or len(log.arguments) >= DUMPED)
     dump = next((name for name in dumps if command_of_log(name)), None)
     if dump is None or where is None:
-        return None, {}
+        return None
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.launch_check.check import checked
-    from gpuscale.core.quantity import format_si
 
     place: dict[str, Any] = {"cluster" if case.cluster else "gpu": where}
     name = case.model.name if case.model else None
     r = checked(LaunchCheck(dump, gpus=case.gpus, model=name, **place)).report
-    if r.step_s is None or r.n_gpus is None:
+    return r, f"gpuscale launch-check {dump} --cluster {where}"
+
+
+def _as_launched(case: RunCase, _: Mapping[str, Cause]) -> Said:
+    """Predict a run from the arguments that its log prints, as `launch-check` does."""
+    from gpuscale.core.quantity import format_si
+
+    r, by = report_of(case) or (None, "")
+    if r is None or r.step_s is None or r.n_gpus is None:
         return None, {}
-    case.model_name, case.gpus = case.model_name or r.model, case.gpus or r.n_gpus
+    case.gpus = case.gpus or r.n_gpus
     with suppress(GpuscaleError):
         case.model = case.model or load_model(r.model).spec
+    size = f"{r.n_params / 1e9:.3g}B" if r.n_params else ""
+    case.model_name = case.model_name or (r.model if case.model else size)
     samples = float(r.said.global_batch_size or (r.layout.global_batch_size if r.layout else 0))
     values = _rates(r.step_s, samples * (r.said.seq_len or 0), samples, r.n_gpus) | {"mfu": r.mfu}
     edges = _around(SPREAD)
     if r.step_low_s and r.step_high_s:
         edges = (r.step_low_s / r.step_s, r.step_high_s / r.step_s)
-    found = _compared(case, values, edges, f"gpuscale launch-check {dump} --cluster {where}")
+    found = _compared(case, values, edges, by)
     better = ""
     if r.best_step_s is not None and r.best_step_s < r.step_s / WORTH:
         changes = ", ".join(f"{c.field.replace('_', ' ')} {c.best}" for c in r.changes[:3])
@@ -224,19 +223,27 @@ def _plan_case(case: RunCase, changes: dict[str, Any], layout: Any = None) -> An
 # --- fine-tuning and RL --------------------------------------------------------------------------
 
 
-def _tuning(case: RunCase, _: Mapping[str, Cause]) -> Said:
-    """Step, rates or peak of a fine-tuning or RL job whose method, rows and batch are known."""
+def tuning_job(case: RunCase) -> Memory | None:
+    """Return a fine-tuning or RL job whose method, rows and batch are known."""
     from gpuscale.answers.memory import Memory
 
     method = re.search(r"qlora|dora|lora|full|dpo|ppo|grpo|rloo", case.settings.get("method", ""))
     each = case.number("micro_batch") or case.number("batch")
-    length, steps = case.number("seq_len"), case.number("accumulation") or 1.0
+    length, n = case.number("seq_len"), case.gpus or 1
     if method is None or case.model is None or case.gpu is None or not (each and length):
-        return None, {}
-    n = case.gpus or 1
-    name, gpu = case.model.name, case.gpu.name
+        return None
     more: dict[str, Any] = {"gpus": n if n > 1 else None, "micro_batch": int(each)}
-    job = Memory(name, method=method[0], gpu=gpu, seq_len=int(length), **more)
+    if (recompute := case.settings.get("recompute", "").lower()) in ("full", "none", "true"):
+        more["recompute"] = recompute.replace("true", "full")
+    gpu = case.gpu.name
+    return Memory(case.model.name, method=method[0], gpu=gpu, seq_len=int(length), **more)
+
+
+def _tuning(case: RunCase, _: Mapping[str, Cause]) -> Said:
+    """Step, rates or peak of a fine-tuning or RL job."""
+    if (job := tuning_job(case)) is None:
+        return None, {}
+    length, steps, n = job.seq_len or 0, case.number("accumulation") or 1.0, case.gpus or 1
     r: Any = job.answer().result
     if not (step_s := getattr(r, "step_s", None)):
         return None, {}
@@ -244,8 +251,8 @@ def _tuning(case: RunCase, _: Mapping[str, Cause]) -> Said:
     once = _rates(step_s, tokens, tokens / length, n)
     if case.kind == "finetune":  # a step is as many of them as are accumulated
         once |= {"step_time": step_s * steps, "steps_per_s": 1 / step_s / steps}
-    by = f"gpuscale memory {name} --method {method[0]}"
-    by += f" --gpu {gpu} --seq-len {length:g} --micro-batch {each:g}"
+    by = f"gpuscale memory {job.model} --method {job.method}"
+    by += f" --gpu {job.gpu} --seq-len {length:g} --micro-batch {job.micro_batch:g}"
     wide = math.log(r.memory_interval_factor_80)
     found = _compared(case, once, _around(SPREAD), by)
     return found or _compared(case, {"memory": r.peak_bytes}, _around(wide), by), {}
@@ -253,19 +260,13 @@ def _tuning(case: RunCase, _: Mapping[str, Cause]) -> Said:
 
 # --- serving -----------------------------------------------------------------------------------
 
-OF_SERVED = {
-    "tokens_per_s": "output_tokens_per_s",
-    "ttft": "ttft_mean_s",
-    "tpot": "tpot_mean_s",
-    "itl": "tpot_mean_s",
-    "requests_per_s": "requests_per_s",
-}
+OF_SERVED: dict[str, str] = load_table("_known")["served"]
 """Figure -> field of a served load; an answer that nothing fits has none of them."""
 
 
 def _serving(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     if case.model is None or case.gpu is None:
-        return _stream(case), {}
+        return None, {}
     base = _served(case, {})
     by = f"gpuscale serve {case.model.name} --gpu {case.gpu.name} --gpus {case.gpus or 1}"
     values = {name: getattr(base, key, None) for name, key in OF_SERVED.items()}
@@ -285,22 +286,6 @@ def _serving(case: RunCase, causes: Mapping[str, Cause]) -> Said:
 
 
 RATES = ("tokens_per_s", "requests_per_s")
-READ_FRAC = 0.8
-"""Share of a card's bandwidth that a decode step reaches."""
-HELD_FRAC = (0.1, 0.9)
-"""Share of a card's memory that the weights of a model are that somebody serves on it, 80 %."""
-
-
-def _stream(case: RunCase) -> Predicted | None:
-    """One stream of a model that is not known: its weights, which fit, are read once a token."""
-    g, n = case.gpu, case.gpus or 1
-    if g is None or case.model_name or n > 1 or _clients(case) or not g.hbm_bytes_per_s:
-        return None
-    low, high = (READ_FRAC * g.hbm_bytes_per_s / (f * g.hbm_bytes) for f in reversed(HELD_FRAC))
-    value, edge = math.sqrt(low * high), math.sqrt(high / low)
-    by = f"one stream of a model of {HELD_FRAC[0]:.0%} to {HELD_FRAC[1]:.0%} of a {g.name}"
-    found = _compared(case, {"tokens_per_s": value}, (1 / edge, edge), by)
-    return found if found is None or found.ratio > 1 else None
 
 
 def _clients(case: RunCase) -> int:
@@ -352,14 +337,21 @@ def _collective(case: RunCase, _: Mapping[str, Cause]) -> Said:
     factor = 2 * (n - 1) / n if "reduce" in word and "scatter" not in word else (n - 1) / n
     values = {"busbw": algbw * factor, "algbw": algbw}
     by = f"gpuscale collective {word} {case.cluster.name} --gpus {n} --bytes {size:.3g}"
-    return _compared(case, values, _around(NETWORK_SPREAD), by), {}
+    nics = case.cluster.nics_per_node or 1
+    factors = {"single-nic": float(nics)} if nics > 1 and (case.nodes or 1) > 1 else {}
+    return _compared(case, values, _around(NETWORK_SPREAD), by), factors
 
 
 def with_figure(case: RunCase) -> RunCase:
-    """Case whose ranks are those that the two bandwidths of an all-reduce mean.
+    """RunCase whose ranks are those that are listed, or that two bandwidths of an all-reduce mean.
 
     Bus over algorithm bandwidth is 2 (n-1)/n.
     """
+    for log in case.logs if case.gpus is None else ():
+        if ranks := [t for (_, _, name), t in log.tracks.items() if name == "ranks_listed"]:
+            hosts = sum(name == "host" for name, _ in log.firsts)
+            n = 1 + int(max(max(t.series.values) for t in ranks))
+            return replace(case, gpus=n, nodes=case.nodes or hosts or None)
     for row in (r for log in case.logs for r in reversed(log.tables.get("nccl_tests", []))):
         if case.gpus is None and row.get("redop") and row["redop"].value == "sum":
             ratio = float(row["busbw"].value) / float(row["algbw"].value)

@@ -120,6 +120,7 @@ class OutOfMemory:
     short_bytes: float | None
     fragmented_bytes: float | None
     changes: tuple[str, ...]
+    planned: str = ""  # what the planner says that the peak is made of
 
 
 @dataclass(frozen=True, slots=True)

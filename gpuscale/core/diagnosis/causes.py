@@ -266,20 +266,18 @@ def judge(
     for words, p in both:
         for word in words:
             share[word] += p / 2
-    judged = [
-        Judged(
-            f.cause,
-            share[f.cause.word] / whole,
-            explained(f.cause, ratio, spread, (models or {}).get(f.cause.word)),
-            f.speaks_for,
-            f.speaks_against,
-            "normal"
-            if (as_told and f.cause.group == "layout")
-            or any(s.holds(features) for s in f.cause.normal_if)
-            else f.cause.verdict,
+    judged = []
+    for f in found:
+        cause, model = f.cause, (models or {}).get(f.cause.word)
+        told = as_told and cause.group == "layout"
+        factor = model if told and model else explained(cause, ratio, spread, model)
+        normal = told or any(s.holds(features) for s in cause.normal_if)
+        verdict = "normal" if normal else cause.verdict
+        judged.append(
+            Judged(
+                cause, share[cause.word] / whole, factor, f.speaks_for, f.speaks_against, verdict
+            )
         )
-        for f in found
-    ]
     judged.sort(key=lambda j: -j.probability)
     return judged, sorted(((words, p / whole) for words, p in both), key=lambda pair: -pair[1])
 

@@ -26,6 +26,7 @@ class Heading:
         self.same = same
         self.head: list[str] = []
         self.words: list[str] = []  # the same, of columns that stand one space apart
+        self.broken = False  # a line of another kind stood between
         self.under = ("", "")  # name and unit of the title above
 
     def take(self, text: str) -> list[Cell] | None:
@@ -55,22 +56,29 @@ class Heading:
             cells = [c.strip() for c in _BARS.split(text.strip().strip("|│┃"))]
         else:
             cells = re.split(r"\s{2,}|\t+", text.lstrip(" #").rstrip())
+            if len(cells) == 1 and text.count(",") > 1:
+                cells = re.split(r",\s*", text.strip())
         for head, parts in ((self.head, cells), (self.words, words)):
             if not head or len(head) != len(parts):
                 continue
             numbers = [_CELL.fullmatch(c) for c in parts]
             if any(numbers):
+                self.broken = False
                 return self._row(head, parts, numbers)
             if sum(map(bool, map(unit_of, parts))) > 1:  # the units of the heading
                 cells = words = [f"{h} ({u.strip('()')})" for h, u in zip(head, parts, strict=True)]
-        self.head = cells if self._heads(cells, barred) else []
-        self.words = words if text.startswith("#") and self._heads(words, barred) else []
-        return [] if self.head or self.words else None
+        head = cells if self._heads(cells, barred) else []
+        inner = words if text.startswith("#") and self._heads(words, barred) else []
+        if not head and not inner and not self.broken:  # one line of another kind
+            self.broken = True
+            return None
+        self.head, self.words, self.broken = head, inner, False
+        return [] if head or inner else None
 
     def _heads(self, cells: list[str], barred: bool) -> bool:
         if not 2 <= len(cells) <= MOST_CELLS or re.search("[:=]", "".join(cells[1:])):
             return False
-        if any(map(_CELL.fullmatch, cells)):
+        if any(_CELL.fullmatch(c) or re.search(r"[a-z] \d+\.\d", c) for c in cells):
             return False
         said = sum(bool(unit or name in self.same) for name, unit in map(of_key, cells))
         return said > 1 or barred and (len(cells) > 2 or bool(_PLAIN.match(cells[1].lower())))

@@ -15,9 +15,9 @@ from gpuscale.io.toml import read_toml
 
 _CLOCK = re.compile(
     r"\d{4}-\d\d-\d\d[ T]?|\b\d{1,3}:\d\d:\d\d(?:[.,]\d+)?"
-    r"|\d+%\|[^|]{0,200}\|(?:\s*\d+/\d+)?|\[\d\d:\d\d[<,]"
+    r"|\d+%\|[^|]{0,200}\|(?:\s*\d+/\d+)?|\[\d\d:\d\d[<,]|\[[\w-]*\.[\w.-]+:\d+\]"
 )
-"""Dates, clocks and bars of progress: no figures."""
+"""Dates, clocks, bars of progress and lines of source: no figures."""
 _SPACE = re.compile(r"\s{2,}")
 _UNIT = r"(%|[A-Za-zµ]+(?:[/-][A-Za-z]+)*(?![\w/]))"
 _SPREAD = r"(?:\s?(?:±|\+/?-)\s?[\d.]{1,25})?"
@@ -34,20 +34,25 @@ _LISTED = re.compile(
     r"(\d[\d.]*[a-z]*(?:, ?\d[\d.]*[a-z]*)+)"
 )
 _LONG = re.compile(r"\w{80,}")
-_BARE = re.compile(rf"(?<![\w.]){NUMBER}\)?{_SPREAD}\s?{_UNIT}(?!=)")
+_BARE = re.compile(rf"(?<![\w.]){NUMBER}\)?{_SPREAD}\s?{_UNIT}(?![=:])")
 _PART = r"\d+(?:\.\d+)?\s?(?:ms|us|µs|ns|h(?:ours?)?|m(?:in(?:utes?)?)?|s(?:ec(?:onds)?)?)"
 _SPAN = re.compile(rf"(?<![\w.]){_PART}(?:\s?{_PART})+(?!\w)")
 _TIMED = re.compile(
     r"((?:time|duration|elapsed)['\"]?\s*[:=]\s*['\"]?)(\d+):(\d\d):(\d\d(?:\.\d+)?)"
 )
+_COMMAS = re.compile(r"\d,\d\d (?:ms|s|%|tok)")
 _CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z][a-z])")
 WRITTEN = read_toml(shipped("log/_units.toml"))
 """How units are written: what is counted a second, words, letters of cells."""
 _WORDS: dict[str, str] = WRITTEN["words"]
 _EACH = ("gpu", "device", "rank", "chip", "card", "user", "s")
 _OF = "it iter iteration step batch tok token req request".split()
-_ENDS = re.compile(r"(?<!per)_(ms|us|gb|gib|mb|mib|gbps|seconds|sec|tps)$")
+_ENDS = re.compile(
+    r"(?<!per)_(ms|us|gb|gib|mb|mib|gbps|seconds|sec|tps|bytes)(?=$|_(?:mean|median|avg|min|max)$)"
+)
 _PATH = re.compile(r"\b[a-z_]+_(s|ms)/")
+COUNTED = ("tokens", "min")
+"""Words of a key that are no units: what is counted, the least."""
 PLAIN = ("B", "m", "h", "C")
 """Units that a single letter is too little to be, where a key does not ask for one."""
 
@@ -78,15 +83,17 @@ def unit_of(word: str) -> str:
 
 
 def with_spans(text: str) -> str:
-    """Write times of hours and minutes in seconds.
+    """Write times of hours and minutes in seconds, and decimal commas as points.
 
     Examples
     --------
     >>> with_spans("step took 1m 25s"), with_spans("train_runtime = 0:20:34.5")
     ('step took 85 s', 'train_runtime = 1234.5 s')
-    >>> with_spans("p50=005ms248.5us")
-    'p50=0.0052485 s'
+    >>> with_spans("p50=005ms248.5us"), with_spans("load = 2493,93 ms (29,95 tokens per second)")
+    ('p50=0.0052485 s', 'load = 2493.93 ms (29.95 tokens per second)')
     """
+    if _COMMAS.search(text):
+        text = re.sub(r"(?<=\d),(?=\d\d\b)", ".", text)
 
     def seconds(hit: re.Match[str]) -> str:
         parts = [
@@ -113,7 +120,8 @@ def of_key(key: str) -> tuple[str, str]:
     hits = list(re.finditer(r"[(\[]([^()\[\]]{1,16})[)\]]", key))
     said = [(h, u) for h in hits if (u := unit_of(h[1]) or (h[1] if h[1] in PLAIN else ""))]
     parts = re.split(r"\sper\s", key)[0].split()
-    words = (u for w in parts if len(w) > 1 and (u := unit_of(w)) and w != "tokens")
+    plain = (w.rpartition("_")[2] if w.find("_") < w.find("/") else w for w in parts)  # PP_tok/s
+    words = (u for w in plain if len(w) > 1 and w not in COUNTED and (u := unit_of(w)))
     hit, unit = said[-1] if said else (None, next(words, ""))
     rest = key[: hit.start()] + key[hit.end() :] if hit else key
     name = re.sub(r"\W+", "_", _CAMEL.sub("_", rest).lower()).strip("_")
@@ -123,7 +131,7 @@ def of_key(key: str) -> tuple[str, str]:
         unit = path[1]
     elif not unit and not hits and (end := _ENDS.search(name)):
         unit = unit_of(end[1])
-        name = name[: end.start()]
+        name = name[: end.start()] + name[end.end() :]
     return name[-60:], unit
 
 

@@ -39,7 +39,8 @@ _PAIR = re.compile(
     rb"|\d\)? ?(?:[A-Za-z%]+[-/]s|[GM]i?B\b|TFLOPS|Gbps|(?:[smuM][sHW]?z?|seconds?)(?:[,;.) \n]|$))"
 )
 _TIMED = re.compile(
-    rb"\d ?m(?:in\w*|s)? ?\d+(?:\.\d+)? ?u?s|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d"
+    rb"\d,\d\d (?:ms|s|%|tok)|\d ?m(?:in\w*|s)? ?\d+(?:\.\d+)? ?u?s"
+    rb"|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d"
 )
 _STEP = re.compile(
     r"\b(?:global_?)?(?:step|iter(?:ation)?|batch)s?\W{1,4}(\d{1,12})\b", re.IGNORECASE

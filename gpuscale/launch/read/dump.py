@@ -34,9 +34,12 @@ OF_SGLANG = (
 ).split()
 PROGRAM = (
     "world_size rank local_rank data_parallel_size padded_vocab_size iteration params_dtype "
-    "consumed_train_samples consumed_valid_samples num_floating_point_operations_so_far"
+    "consumed_train_samples consumed_valid_samples num_floating_point_operations_so_far "
+    "virtual_pipeline_model_parallel_size transformer_pipeline_model_parallel_size "
+    "model_parallel_size"
 ).split()
 """Keys that Megatron computes, and that no option sets."""
+PER_STAGE = "num_layers_per_virtual_pipeline_stage"
 GPUS_OF_NODE = 8
 
 
@@ -121,6 +124,9 @@ def _megatron(given: dict[str, str]) -> str:
     options = _options({k: v for k, v in given.items() if k not in PROGRAM})
     if "vocab_size" not in given or given["vocab_size"] == "None":
         options += _options({"vocab_size": given.get("padded_vocab_size", "None")})
+    if given.get(PER_STAGE, "None") == "None":  # of whichever option it was made
+        chunks = given.get("virtual_pipeline_model_parallel_size", "None")
+        options += _options({"num_virtual_stages_per_pipeline_rank": chunks})
     start = f"torchrun --nproc-per-node {each} --nnodes {max(1, n // each)} pretrain_gpt.py"
     return " ".join([start, *options])
 
