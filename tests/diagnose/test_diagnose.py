@@ -303,3 +303,49 @@ def test_what_an_engine_refuses_names_the_change_that_fits(line, change, factor)
     if factor:
         assert found["causes"][0]["cause"] == "kv-cache-small"
         assert found["causes"][0]["explains_factor"] == pytest.approx(factor, rel=0.15)
+
+
+def test_a_layout_that_idles_is_named_with_its_size_and_is_no_fault():
+    job = "tp=8; pp=8; global_batch=16; micro_batch=1; seq=8192"
+    args = ["llama3-70b", "--gpu=h100", "--gpus=128", "--software=megatron-lm", "--settings", job]
+    found = asked(*args, "--measured", "tflops_per_gpu=296")
+    assert found["verdict"] == "normal" and "Normal for this layout" in found["headline"]
+    assert (
+        "8 stages, 8 micro-batches, bubble of 46.7 % of the step) costs 1.9x" in found["headline"]
+    )
+    slow = asked(*args, "--measured", "tflops_per_gpu=60")  # what the layout costs is in the model
+    assert slow["verdict"] == "fault" and slow["causes"][0]["cause"] != "pipeline-bubble"
+
+
+def test_what_fits_is_said_by_the_planner():
+    found = asked(
+        *("llama3-8b", "--gpu=rtx-4090", "--kind=finetune", "--measured", "oom=step 1"),
+        *("--settings", "method=lora; micro_batch=8; seq=8192"),
+    )
+    memory = found["out_of_memory"]
+    assert (
+        memory["planned"].startswith("logits and loss") and "--loss fused" in memory["changes"][0]
+    )
+    assert found["causes"][0]["cause"] == "unfused-loss"
+    keys = ("world_size 8", "micro_batch_size 4", "global_batch_size 128", "num_layers 32")
+    keys += ("hidden_size 4096", "ffn_hidden_size 14336", "num_attention_heads 32", "swiglu True")
+    keys += ("seq_length 8192", "padded_vocab_size 128256", "bf16 True", "num_query_groups 8")
+    dump = "\n".join(f"  {k.split()[0]} ..................... {k.split()[1]}" for k in keys)
+    ran_out = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 15.66 GiB.\n"
+    memory = asked("-", "--gpu=h100", stdin=f"{dump}\n{ran_out}")["out_of_memory"]
+    assert memory is not None and memory["changes"]
+
+
+@pytest.mark.parametrize(("nics", "verdict"), [("4 x 400G IB", "normal"), ("1 x 400G IB", "fault")])
+def test_a_gpu_reaches_no_more_than_its_own_link(nics, verdict):
+    words = ["--kind=network", "--gpu=h100", "--gpus=2", f"--cluster=2 nodes, {nics}"]
+    assert asked(*words, "--measured", "busbw=50 GB/s; expected=200 GB/s")["verdict"] == verdict
+
+
+def test_ranks_of_nccl_tests_are_those_that_it_lists():
+    text = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8589934592 warmup iters: 5 iters: 20\n"
+    text += "#  Rank  0 Pid 1 on n1 device  0 [0x42] NVIDIA H100\n"
+    text += "#  Rank  1 Pid 2 on n2 device  0 [0x42] NVIDIA H100\n"
+    text += " 8589934592 2147483648 float sum -1 180000 47.72 47.72 0 180000 47.72 47.72 0\n"
+    done = invoke("diagnose", "-", "--json", stdin=text)
+    assert json.loads(done.stdout)["inputs"]["gpus"] == 2

@@ -33,6 +33,8 @@ LEAST = 0.04
 """A cause less likely than this is not named."""
 SURE = 0.45
 """A first cause less likely than this leaves a question to be asked."""
+CERTAIN = 0.8
+"""A first cause less likely than this is asked the planner of, where model and GPU are said."""
 COSTS = {"arithmetic": 0.2, "line": 0.4, "unit": 1.5, "run": 1.5}
 """Effort of a test, relative: a line of the log is at hand, a run takes minutes of all GPUs."""
 ASKER_SPREAD = 0.35
@@ -90,15 +92,16 @@ def diagnosed(asked: Diagnose) -> Answered:
         models=factors,
         as_told="ratio" not in features and model is not None and _as_told(model),
     )
-    named = _named(case, judged, model, factors)
     verdict, share = verdict_of(judged)
+    leading = sorted(judged[:NAMED], key=lambda j: j.verdict != verdict)
+    named = _named(case, leading, model, factors)
     compared = ratio is not None or any(f.expected_text for f in case.figures)
     of = [j for j in (judged[:NAMED] if case.figures else judged) if j.speaks_for]
     told = any(j.verdict == verdict for j in of)
     if not (told or compared):
         verdict, share = "unknown", 0.0  # how often each is the cause is no answer about this run
         named = ()
-    test = _next_test(judged) if verdict != "unknown" else None
+    test = _next_test(judged, verdict) if verdict != "unknown" else None
     together = next((words for words, p in pairs if p > 0.2), ())
     diagnosis = Diagnosis(
         verdict=verdict,
@@ -180,7 +183,7 @@ def _remedy(case: RunCase, j: Judged) -> str:
     return f"{j.cause.words[family]} ({j.cause.remedy})" if family else j.cause.remedy
 
 
-def _next_test(judged: list[Judged]) -> Test | None:
+def _next_test(judged: list[Judged], verdict: str) -> Test | None:
     """Test that takes away most of what is not known, for its cost.
 
     A test of one cause says yes or no to it: what it takes away is the entropy of that answer.
@@ -197,8 +200,8 @@ def _next_test(judged: list[Judged]) -> Test | None:
         p = j.probability
         return max(entropy(j), 0.3 * p) * (0.5 + p) / (COSTS[j.cause.cost] + 0.8)
 
-    faults = [j for j in likely if j.cause.verdict != "normal" or j is likely[0]]
-    best = max(faults or likely, key=worth)
+    of = [j for j in likely if verdict in (j.verdict, j.cause.verdict)]
+    best = max(of or likely, key=worth)
     others = [j.cause.word for j in likely if j is not best][: NAMED - 1]
     outcomes = [Outcome(best.cause.word, best.cause.shows_if)]
     outcomes += [Outcome(word, best.cause.shows_else) for word in others]
@@ -207,7 +210,9 @@ def _next_test(judged: list[Judged]) -> Test | None:
 
 def _asks(case: RunCase, judged: list[Judged], features: Features) -> str:
     """Say the one thing that is unknown and that the leading causes' signs depend on most."""
-    if case.main and case.main.ratio is None and not {"memory", "network"} & case.symptoms:
+    unsure = not judged or judged[0].probability < CERTAIN
+    compared = case.main is None or case.main.ratio is not None
+    if unsure and not compared and not {"memory", "network"} & case.symptoms:
         if not (case.params or case.number("width")):
             return NO_MODEL
         if not (case.gpu_name or case.cluster):
