@@ -58,7 +58,9 @@ def servers_of(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ServingL
             + ("" if len(lines) > 1 else f" {engine} is not one of {', '.join(VERSIONS)}"),
             "the lines that start the servers are in the answer",
         )
-    own = {key: result.get(key) for key in ("n_gpus", "weights", "tp", "pp", "dp_attention", "ep")}
+    layout = result.get("layout") or {}
+    own = {key: layout.get(key) for key in ("tp", "pp", "dp_attention", "ep")}
+    own |= {key: result.get(key) for key in ("n_gpus", "weights")}
     asked = {**inputs, **own, "engine": engine}
     words = ["gpuscale", "serve", str(inputs["model"])]
     for key, option in OPTIONS.items():
@@ -82,7 +84,7 @@ def servers_of(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ServingL
         gpu_name=cluster.gpu.name,
         command=shlex.join(words),
         estimate=(
-            f"expected: {result['layout']}, replicas: {result['replicas']}{expected} on average",
+            f"expected: {result['label']}, replicas: {result['replicas']}{expected} on average",
         ),
         files=_files(lines[0], result),
     )
@@ -96,7 +98,8 @@ def _files(line: list[str], result: Mapping[str, Any]) -> tuple[tuple[str, str],
     """
     if "options.yaml" not in line:
         return ()
-    rows = ["enable_attention_dp: true"] if (result.get("dp_attention") or 1) > 1 else []
+    ranks = (result.get("layout") or {}).get("dp_attention") or 1
+    rows = ["enable_attention_dp: true"] if ranks > 1 else []
     if passes := int(result.get("gather_passes") or 0):
         rows += ["attention_dp_config:", "  enable_balance: true", f"  timeout_iters: {passes}"]
     if result.get("kv") not in (None, "bf16"):

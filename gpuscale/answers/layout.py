@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.wanted import offloads_of
 from gpuscale.answers.layout_options import said_by_layout
 from gpuscale.answers.legal import refuse_illegal, refuse_settings
-from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.layout import Layout
-from gpuscale.errors import GpuscaleError
-from gpuscale.io.software import capabilities_of
+from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.settle import ranks_of, settle
 
 if TYPE_CHECKING:
     from gpuscale.answers.layout_options import Degrees
@@ -18,18 +18,37 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec
 
 
-def data_parallel(asked: Degrees, model_parallel: int) -> int:
+OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
+OFFLOADED = {
+    "none": (),
+    "both": ("optimizer", "activations"),
+    **dict.fromkeys(("all", "cpu"), ("parameters", "optimizer")),  # DeepSpeed's two offloads
+}
+
+
+def offloads_of(value: Any) -> tuple[str, ...]:
+    """Read `--offload`: parts separated by commas, or a word for several of `OFFLOADED`.
+
+    >>> offloads_of("parameters,optimizer"), offloads_of("none"), offloads_of("cpu")
+    (('parameters', 'optimizer'), (), ('parameters', 'optimizer'))
+    """
+    words = [w.strip() for w in str(value or "none").lower().split(",")]
+    if len(words) == 1 and words[0] in OFFLOADED:
+        return OFFLOADED[words[0]]
+    for word in words:
+        if word not in OFFLOADS:
+            raise unknown_name("offload", word, OFFLOADS, f"known: {', '.join(OFFLOADS)}, none")
+    return tuple(dict.fromkeys(words))
+
+
+def data_parallel(asked: Degrees, pp: int) -> int:
     """Data-parallel degree from ``dp`` or ``gpus``."""
     if asked.gpus is None:
         return asked.dp or 1
-    if asked.gpus % model_parallel:
-        raise GpuscaleError(
-            f"--gpus {asked.gpus} is no multiple of tp*pp*cp = {model_parallel}",
-            f"{max(1, asked.gpus // model_parallel) * model_parallel} would be",
-        )
-    dp = asked.gpus // model_parallel
-    if asked.dp is not None and asked.dp != dp:
-        raise GpuscaleError(f"--gpus {asked.gpus} with tp*pp*cp = {model_parallel} means dp = {dp}")
+    dp = ranks_of({"tp": asked.tp, "pp": pp, "cp": asked.cp}, asked.gpus)
+    if asked.dp not in (None, dp):
+        split = asked.tp * pp * asked.cp
+        raise GpuscaleError(f"--gpus {asked.gpus} with tp*pp*cp = {split} means dp = {dp}")
     return dp
 
 
@@ -39,6 +58,24 @@ def shard_group(asked: Degrees, n_shards: int) -> int | None:
     if group is not None and (group > n_shards or n_shards % group):
         raise GpuscaleError(f"--shard-group {group} does not divide dp*cp = {n_shards}")
     return group
+
+
+OPTIONS = {
+    "global_batch_size": "global_batch",
+    "micro_batch_size": "micro_batch",
+    "zero_stage": "zero",
+    "shard_group_size": "shard_group",
+    "stage_layers": "pipeline_layout",
+}
+"""Field of a layout -> the option that says it, where that has another name."""
+
+
+def said_of(asked: Degrees, moved: Collection[str]) -> dict[str, Any]:
+    """Fields of a layout as asked, None where nobody says them; `moved`: what is on the host."""
+    named = {f.name: OPTIONS.get(f.name, f.name) for f in fields(Layout)}
+    found = {name: getattr(asked, option, None) for name, option in named.items()}
+    found |= {name: value == "on" for name, value in found.items() if value in ("on", "off")}
+    return found | {f"offload_{part}": part in moved for part in ("optimizer", "activations")}
 
 
 def layout_of(
@@ -51,46 +88,19 @@ def layout_of(
     stage, where no global batch is given [1]. Raises GpuscaleError for a layout that the framework
     cannot run.
     """
-    pp, vpp = asked.pp, asked.vpp
-    if asked.pipeline_layout:
-        said = said_by_layout(asked.pipeline_layout, pp if pp > 1 else None)
-        pp, vpp = int(said["pp"]), int(said["vpp"])
-    dp = data_parallel(asked, asked.tp * pp * asked.cp)
-    wanted = asked.sequence_parallel
-    sequence_parallel = software.sequence_parallel if wanted is None else wanted == "on"
-    each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches
     moved = offloads_of(asked.offload)
     if tuned := set(moved) - {"optimizer", "activations"}:
         raise GpuscaleError(f"--offload {min(tuned)} needs --method", "pre-training keeps it")
-    batch = asked.global_batch or each * dp * (asked.micro_batch or 1) * pp
-    layout = Layout(
-        seq_len=seq_len,
-        global_batch_size=batch,
-        micro_batch_size=asked.micro_batch or 1,
-        tp=asked.tp,
-        cp=asked.cp,
-        ep=asked.ep,
-        etp=asked.etp,
-        pp=pp,
-        vpp=vpp,
-        dp=dp,
-        zero_stage=software.zero_stage if asked.zero is None else asked.zero,
-        shard_group_size=asked.shard_group,
-        sequence_parallel=sequence_parallel and asked.tp > 1,
-        recompute=asked.recompute
-        or ("selective" if asked.recompute_modules else software.recompute),
-        recompute_layers=asked.recompute_layers,
-        schedule=asked.schedule,
-        precision=asked.precision,
-        cp_kind=asked.cp_kind or (capabilities_of(software).cp_kinds or (DEFAULT_CONTEXT,))[0],
-        overlap_tp=asked.overlap_tp == "on",
-        overlap_dp=asked.overlap_dp == "on",
-        overlap_pp=asked.overlap_pp == "on",
-        order=asked.order,
-        offload_optimizer="optimizer" in moved,
-        offload_activations="activations" in moved,
-        stage_layers=asked.pipeline_layout,
-    )
+    said = said_of(asked, moved)
+    if asked.pipeline_layout:
+        pins = said_by_layout(asked.pipeline_layout, asked.pp if asked.pp > 1 else None)
+        said |= {"pp": pins["pp"], "vpp": pins["vpp"]}
+    if asked.recompute_modules and not asked.recompute:
+        said["recompute"] = "selective"
+    dp = data_parallel(asked, said["pp"])
+    each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches
+    batch = asked.global_batch or each * dp * (asked.micro_batch or 1) * said["pp"]
+    layout = settle(said | {"seq_len": seq_len, "global_batch_size": batch, "dp": dp}, software)
     refuse_illegal(model, software, layout)
     refuse_settings(software, asked.job_settings, layout)
     return layout

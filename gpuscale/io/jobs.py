@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec
 
 
-def read_job(path: str, keys: Sequence[str], pins: Sequence[str]) -> dict[str, str]:
+def read_job(
+    path: str, keys: Sequence[str], pins: Sequence[str]
+) -> tuple[dict[str, str], dict[str, str]]:
     """Read a `plan.toml`: keys are the flags of `gpuscale plan`, values as typed behind them.
+
+    Returns: the values, and ``FILE:LINE`` of each.
 
     `keys`: of the file, `pins`: of its table `[layout]`; what is absent is left out. Raises
     GpuscaleError if the file cannot be read, or holds a key or value that is not known.
@@ -36,7 +40,8 @@ def read_job(path: str, keys: Sequence[str], pins: Sequence[str]) -> dict[str, s
     from pydantic import BeforeValidator, Field, create_model
 
     from gpuscale.io.spec_errors import checked
-    from gpuscale.io.toml import read_toml
+    from gpuscale.io.text import read_text, shown_name
+    from gpuscale.io.toml import parse_toml
     from gpuscale.specs.fields import Spec
 
     value = Annotated[str | None, BeforeValidator(_typed), Field(max_length=400)]
@@ -47,9 +52,14 @@ def read_job(path: str, keys: Sequence[str], pins: Sequence[str]) -> dict[str, s
 
     layout = made("Layout", pins)
     job = made("Job", keys, layout=(layout, layout()))
-    said = checked(job, read_toml(path), path, pins).model_dump(exclude_none=True)
+    text, name = read_text(path), shown_name(path)
+    said = checked(job, parse_toml(text, name), path, pins).model_dump(exclude_none=True)
     values: dict[str, str] = said.pop("layout") | said
-    return values
+    lines = text.splitlines()
+    found = {
+        k: next((i for i, one in enumerate(lines, 1) if k in one.split("=")[0]), 0) for k in values
+    }
+    return values, {k: f"{name}:{i}" for k, i in found.items()}
 
 
 def _typed(value: Any) -> Any:

@@ -39,6 +39,23 @@ QUOTED = r"'?'\"'\"'[^'\n]*'\"'\"''|\"[^\"\n]*\"|'[^'\n]*'"
 COMPUTED = r"\$\(\((?:[^)\n]|\)(?!\)))*\)\)|\$\([^)\n]*\)|\$\{[^}\n]*\}"
 
 
+def line_of(files: Mapping[str, str], written: str) -> str:
+    r"""Where an option stands: ``FILE:LINE OPTION``; the option alone where it is in no text.
+
+    `written`: the option with its value, as a reader keeps it.
+
+    >>> line_of({"a.sh": "run \\\n  --tp 8"}, "--tp: 8")
+    'a.sh:2 --tp'
+    """
+    option = re.split(r":? ", written)[0]
+    for file, text in files.items():
+        for name in (option, *RENAMED.get(option, ())):
+            if place := _place(file, text, name):
+                line = text.count("\n", 0, place.start) + 1
+                return f"{file}:{line} {text[place.start : place.value].strip(' =:')}"
+    return option
+
+
 class Place(NamedTuple):
     """Where an option stands in a text: from `start`, its value from `value` to `end`."""
 

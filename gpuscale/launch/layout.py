@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.layout import DEFAULT_ORDER, Layout
+from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.settle import ranks_of, settle
 
 if TYPE_CHECKING:
     from gpuscale.launch.read.found import Found
@@ -32,13 +34,8 @@ def layout_of(
     sequence, where a person says them [1]. Raises GpuscaleError if the degrees do not divide the
     GPUs, or no sequence length is known.
     """
-    apart = found.tp * found.pp * found.cp
-    if n_gpus % apart:
-        raise GpuscaleError(
-            f"tp * pp * cp = {apart} does not divide the {n_gpus} GPUs of the launch",
-            "if the file runs on another number of GPUs, say it with --gpus",
-        )
-    dp = n_gpus // apart
+    said = {f.name: getattr(found, f.name, None) for f in fields(Layout)}
+    dp = ranks_of(said, n_gpus, "the launch on {n_gpus} GPUs")
     micro = found.micro_batch_size or 1
     batch = found.global_batch_size or micro * dp * (found.accumulation or 1)
     _check_batch(found, micro, dp, batch)
@@ -53,35 +50,22 @@ def layout_of(
     if dp * found.cp % replicas:
         why = f"{replicas} replicas of the shards do not divide dp*cp = {dp * found.cp}"
         raise GpuscaleError(why)
-    sequence_parallel = found.sequence_parallel
-    if sequence_parallel is None:
-        sequence_parallel = software.sequence_parallel
-    return Layout(
-        seq_len=length,
-        global_batch_size=batch,
-        micro_batch_size=micro,
-        tp=found.tp,
-        cp=found.cp,
-        ep=found.ep or 1,
-        etp=etp,
-        pp=found.pp,
-        vpp=_chunks(found, model),
-        dp=dp,
-        zero_stage=zero,
-        shard_group_size=dp * found.cp // replicas if replicas > 1 and zero == 3 else None,
-        sequence_parallel=sequence_parallel and found.tp > 1,
-        recompute=found.recompute or "none",
-        recompute_layers=_recomputed(found, model),
-        schedule=found.schedule or ("interleaved" if found.vpp > 1 else "1f1b"),
-        precision=found.precision if found.precision not in (None, "fp32") else "bf16",
-        cp_kind=found.cp_kind or "ring",
-        overlap_tp=found.overlap_tp is not False,
-        overlap_dp=found.overlap_dp is not False,
-        order=found.order or DEFAULT_ORDER,
-        offload_optimizer=found.offload_optimizer,
-        offload_activations=found.offload_activations,
-        stage_layers=_stages(found),
-    )
+    settled: dict[str, Any] = {
+        "seq_len": length,
+        "global_batch_size": batch,
+        "etp": etp,
+        "vpp": _chunks(found, model),
+        "dp": dp,
+        "zero_stage": zero,
+        "shard_group_size": dp * found.cp // replicas if replicas > 1 and zero == 3 else None,
+        "recompute": found.recompute or "none",
+        "recompute_layers": _recomputed(found, model),
+        "schedule": found.schedule or ("interleaved" if found.vpp > 1 else "1f1b"),
+        "precision": None if found.precision == "fp32" else found.precision,
+        "cp_kind": found.cp_kind or "ring",
+        "stage_layers": _stages(found),
+    }
+    return settle(said | settled, software)
 
 
 def _chunks(found: Found, model: ModelSpec) -> int:

@@ -9,6 +9,7 @@ from pydantic import Field
 from gpuscale.core.capabilities import Capabilities
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.core.memory.parameters import FamilyMemory
+from gpuscale.core.step.records import FamilyStep
 from gpuscale.specs.fields import Name, Spec
 
 
@@ -79,43 +80,21 @@ class ExpertsRecipe(Spec):
     source: str
 
 
-class SoftwareSpec(Spec):
+class SoftwareSpec(Spec, FamilyStep):  # type: ignore[misc]  # both are frozen
     """A framework family as a named preset."""
 
     name: Name
     title: str = ""
     frameworks: tuple[str, ...] = ()  # what belongs to the family
     experts_recompute: tuple[str, ...] = ()  # modules that recipes of mixtures compute again
-    attention: Literal["flash", "unfused"] = "flash"
     sdpa: bool = False  # attention by PyTorch's own function, which has kernels for every GPU
     flash_generation: Literal["1", "2", "best"] = "best"  # FlashAttention 1, 2; cuDNN and FA3
-    flash_best_on: tuple[
-        str, ...
-    ] = ()  # architectures on which it takes cuDNN's whatever the above
-    gradient_bytes: Annotated[float, Field(ge=1, le=8)] = 2.0  # per parameter reduced
+    flash_best_on: tuple[str, ...] = ()  # architectures whose best it takes in any case: cuDNN's
     gradient_bytes_fp16: Annotated[float, Field(ge=1, le=8)] | None = None
-    bucket_params: Annotated[float, Field(ge=0, le=1e15)] = 0.0  # of a call; 0: of a layer
-    bucket_params_per_rank: Annotated[float, Field(ge=0, le=1e12)] = 0.0
-    parameter_gather_bytes: Annotated[float, Field(ge=0.5, le=8)] = 2.0
-    low_precision_gather: bool = False
-    quantised_tp_gather: bool = False  # sequence parallelism gathers what the product takes
-    overlap_gather: bool = False  # ZeRO-1 weights behind the next forward pass
-    zero1_all_reduce: bool = False
-    outer_shards: bool = False  # HSDP: optimizer states shared between the groups too
-    stage_split: Literal["even", "balanced", "greedy"] = "even"  # see core.stages.split_layers
-    scatter_gather: bool = False  # between stages; Narayanan et al. 2021, section 4.1
-    deduplicated_all_to_all: bool = False
-    rdma_dispatch: bool = False  # DeepEP, HybridEP
-    fused_cross_entropy: bool = False
-    compiled: bool = True  # memory-bound operators fused, by a compiler or by hand
-    compiled_loss: bool = False  # torch.compile makes one kernel of softmax and loss
     loss: Literal["eager", "chunked", "fused"] = "eager"  # whole logits, in chunks, or none kept
-    launches_experts: bool = True  # kernels of experts one by one from the host
-    recompute_stops_early: bool = False  # torch.utils.checkpoint, early stop
     zero_stage: Annotated[int, Field(ge=0, le=3)] = 1  # the family's habit
     sequence_parallel: bool = True
     recompute: Literal["none", "selective", "full", "per-op"] = "none"
-    moe_kernels: Literal["2024", "2025", "2026a", "2026b", "untuned"] = "2026a"
     experts: tuple[ExpertsRecipe, ...] = ()  # tuned; a planned layout takes their dispatcher
     stack: Literal["fused", "eager", "ready"] = "fused"  # see `core.step.maturity.STACKS`
     maturity: Maturities = "as-it-comes"  # of a job of which nobody says it

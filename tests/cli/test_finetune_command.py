@@ -257,6 +257,8 @@ def test_accumulation_is_a_global_batch(capsys):
     ask = ("plan", "llama3-8b", "--gpu", "rtx-4090", "--gpus", "2", "--method", "qlora")
     _, r = result(capsys, *ask, "--micro-batch", "2", "--accumulation", "4", "--steps", "10")
     _, same = result(capsys, *ask, "--micro-batch", "2", "--global-batch", "16", "--steps", "10")
+    said = (one.pop("said_by")["global_batch_size"] for one in (r, same))
+    assert list(said) == ["--accumulation", "--global-batch"]
     assert r == same and r["chosen"]["global_batch_size"] == 16
     code, _, err = out(capsys, *ask, "--accumulation", "4", "--global-batch", "16")
     assert code == 2 and "not both" in err

@@ -73,18 +73,6 @@ def test_a_detail_that_is_not_there_is_told_before_anything_is_written(by_defaul
     assert "it has summary, memory, figures" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["plan", "closest", "tuned", "rl", "memory", "lora"])
-def test_one_quantity_has_one_name(name):
-    most = ("--require", "peak_bytes<=500GB", "--require", "capacity_bytes>=1GB")
-    done = invoke(*JOBS[name].split(), "--json", *most)
-    result = json.loads(done.stdout)["result"]
-    assert {"fits", "layout", "peak_bytes", "capacity_bytes"} <= set(result)
-    assert result["memory_interval_factor_80"] >= 1.0 and result["layout"]["dp"] >= 1
-    if name not in ("memory", "lora"):
-        assert result["step_low_s"] < result["step_s"] < result["step_high_s"]
-        assert "bill" in result and "taken" in result
-
-
 def test_the_old_names_are_understood():
     answer = memory("llama3-8b", tp=2)
     assert answer["total_bytes"] == answer["peak_bytes"]

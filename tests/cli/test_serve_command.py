@@ -342,7 +342,7 @@ def test_matched_pools_are_tried_beside_replicas():
     r = answer(*args, "--disagg", "auto")
     alone = answer(*args)
     assert r["at_most_per_s"] >= alone["at_most_per_s"]
-    assert any("decode" in row["layout"] for row in r["rows"])
+    assert any("decode" in row["label"] for row in r["rows"])
 
 
 # adapters, the host, kinds of GPUs
@@ -381,7 +381,7 @@ def test_cheapest_kind_of_gpu():
     few, cheap = (answer(*args, *kinds, "--objective", o) for o in ("gpus", "cost"))
     assert few["n_gpus"] <= cheap["n_gpus"]
     assert cheap["usd_per_million_output_tokens"] <= few["usd_per_million_output_tokens"]
-    assert len({row["layout"].split(":")[0] for row in cheap["rows"]}) > 1
+    assert len({row["label"].split(":")[0] for row in cheap["rows"]}) > 1
 
 
 def test_a_context_at_the_edge_is_answered_with_a_warning():

@@ -69,7 +69,7 @@ def test_what_the_files_do_not_say_is_asked_for(tmp_path, capsys, old, new, part
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("TP=8", "TP=3", "tp * pp * cp = 3 does not divide the 32 GPUs"),
+        ("TP=8", "TP=3", "the launch on 32 GPUs is no multiple of tp*pp*cp = 3"),
         ("--overlap-grad-reduce ", "", "needs --overlap-grad-reduce"),
         ("--global-batch-size 128", "--global-batch-size 130", "no multiple of micro-batch"),
     ],
@@ -123,7 +123,7 @@ def test_a_serving_line_has_options_of_its_engine_and_is_read_back(capsys):
     r = json.loads(capsys.readouterr().out)["result"]
     found = read_launch({"serve.sh": r["launch"][0]})
     assert found.kind == "vllm" and found.not_understood == []
-    assert (found.tp, found.pp, found.seq_len) == (r["tp"], r["pp"], 32768)
+    assert (found.tp, found.pp, found.seq_len) == (r["layout"]["tp"], r["layout"]["pp"], 32768)
 
 
 def test_launch_refuses_what_is_no_plan(tmp_path, capsys):
@@ -156,6 +156,9 @@ def test_a_memory_answer_is_launched_as_it_was_asked(tmp_path, capsys):
     for end in ("peak_low_bytes", "peak_high_bytes"):
         assert abs(launched["result"].pop(end) / saved["result"].pop(end) - 1) < MUCH
     assert launched.pop("summary")[0]["key"] == saved.pop("summary")[0]["key"]
+    said = (one["result"].pop("said_by")["vpp"] for one in (launched, saved))
+    assert list(said) == ["--vpp", "--vpp"]
+    assert len(launched["result"].pop("taken")) < len(saved["result"].pop("taken"))
     assert launched == saved
 
 

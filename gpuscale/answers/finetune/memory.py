@@ -36,6 +36,7 @@ from gpuscale.answers.memory.common import (
     verdict_row,
 )
 from gpuscale.answers.memory.common import part_rows as compared_rows
+from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
 from gpuscale.answers.summary import taken_points
 from gpuscale.core.finetune import bench as b
@@ -84,6 +85,8 @@ class TuningMemory(Peak):
     longest_seq_len: int  # with all else as it is; 0: none fits
     largest_micro_batch: int
     step_s: float
+    step_low_s: float  # 80 % interval
+    step_high_s: float
     tokens_per_s: float
     expected: FinetuneMemory
     ideal: FinetuneMemory
@@ -93,7 +96,6 @@ class TuningMemory(Peak):
     remedies: tuple[BenchChange, ...]
     cards: tuple[Card, ...]  # of --smallest-gpu
     against: dict[str, FinetuneMemory]  # other software families
-    taken: tuple[str, ...]  # what nobody said, and the option that says it
 
 
 def tuning_memory(asked: Memory) -> Document:
@@ -149,7 +151,7 @@ def _result(
     host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
     bench, job, model = case.bench, case.job, case.loaded.model
     memory, ideal = trial.memory, finetune_memory(case.loaded.model, bench.facts, job, IDEAL)
-    mends = None
+    mends, width = None, bench.site(job)[2].step_interval_factor_80
     if not verdict.fits:
         mends = (trial.fits and said_enough(case, trial)) or enough(bench, trial)
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
@@ -166,6 +168,8 @@ def _result(
         capacity_bytes=bench.usable_bytes,
         hbm_bytes=case.loaded.gpu.hbm_bytes,
         headroom_bytes=bench.usable_bytes - memory.total_bytes,
+        step_low_s=trial.step.step_s / width,
+        step_high_s=trial.step.step_s * width,
         memory_interval_factor_80=trial.interval_factor_80,
         nvidia_smi_bytes=memory.total_bytes,
         ideal_total_bytes=ideal.total_bytes,
@@ -180,6 +184,7 @@ def _result(
         cards=_cards(case, trial) if asked.smallest_gpu else (),
         against={c.software.name: c.bench.memory(c.job) for c in others},
         taken=case.assumed,
+        said_by=said_by(told(asked), case.software, habits=case.habits),
     )
 
 

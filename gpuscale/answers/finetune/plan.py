@@ -15,6 +15,7 @@ from gpuscale.answers.finetune.case import default_software, make_case
 from gpuscale.answers.finetune.memory import inputs_of, kept_job, remedy_table
 from gpuscale.answers.finetune.plan_blocks import (
     MOST_COMPARED,
+    SEARCHED,
     Option,
     TuningPlan,
     compared,
@@ -37,6 +38,7 @@ from gpuscale.answers.finetune.words import (
 )
 from gpuscale.answers.memory import Memory
 from gpuscale.answers.money import bill_of, rate_of
+from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
 from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_bytes_per_node, remedies
 from gpuscale.core.quantity import format_count, format_si
@@ -267,6 +269,7 @@ def _result(
         options=options,
         against=compared(options),
         remedies=remedies(case.bench, trial),
+        said_by=said_by(told(asked), case.software, habits=case.habits, searched=SEARCHED),
         taken=tuple(a for a in case.assumed if not a.startswith("software")),  # a plan chooses it
         passed_over=_option(asked, case, bold, tokens) if bold else None,
         passed_over_fits_probability=bold and verdict_of(case, bold.job, CHOSEN).fits_probability,

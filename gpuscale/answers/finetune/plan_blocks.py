@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.bench import Trial
 
 
+SEARCHED = ("recompute", "micro_batch_size", "zero_stage", "offload_optimizer", "dp")
+"""Fields of a layout that a plan of fine-tuning chooses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One way to run the job."""
@@ -90,7 +94,6 @@ class TuningPlan(Room):
     options: tuple[Option, ...]
     against: tuple[Against, ...]  # several kinds of GPUs: the ratios
     remedies: tuple[BenchChange, ...]
-    taken: tuple[str, ...]  # what nobody said, and the option that says it
     passed_over: Option | None  # faster, where memory is no more than expected
     passed_over_fits_probability: float | None
 

@@ -23,10 +23,12 @@ from gpuscale.answers.finetune.rl_blocks import (
     taken_of,
 )
 from gpuscale.answers.finetune.verdict import verdict_of
-from gpuscale.answers.finetune.wanted import job_facts, offloads_of, with_rl_habits
+from gpuscale.answers.finetune.wanted import job_facts, with_rl_habits
 from gpuscale.answers.finetune.words import short_of_host, time_text, verdict_text
+from gpuscale.answers.layout import offloads_of
 from gpuscale.answers.memory.common import weight_format
 from gpuscale.answers.money import bill_of
+from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.records import made_of
@@ -309,6 +311,7 @@ def _document(
         fewest_gpus=fewest,
         splits=splits,
         taken=taken_of(asking.asked, case, rl, e),
+        said_by=said_by(told(asking.typed), case.software, habits=case.habits),
     )
     return _laid_out(asking, command, case, rl, r, short)
 

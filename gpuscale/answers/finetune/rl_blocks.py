@@ -14,6 +14,7 @@ from gpuscale.answers.finetune.words import (
 )
 from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
+from gpuscale.answers.origins import unsaid
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import (
     bottleneck,
@@ -66,7 +67,6 @@ class RlAnswer(Room):
     bill: Bill | None  # of the run, or of a step where no steps are given; None for `memory`
     fewest_gpus: int | None  # None: not asked for, or no number holds it
     splits: tuple[RolloutSplit, ...]
-    taken: tuple[str, ...]  # what nobody said, and the option that says it
 
 
 PHASES = (
@@ -186,16 +186,21 @@ def head_lines(case: FinetuneCase, rl: RlJob, e: RlEstimate, taken: tuple[str, .
 
 def taken_of(asked: Any, case: FinetuneCase, rl: RlJob, e: RlEstimate) -> tuple[str, ...]:
     """List what nobody said."""
-    taken = list(case.assumed)
-    if asked.prompts is None and asked.global_batch in (None, ()):
-        taken.append(f"{rl.prompts} prompts a step (--prompts)")
-    if asked.response is None and asked.mean_len is None:
-        taken.append(f"responses of {rl.response_tokens:,.0f} tokens (--response)")
-    if rl.method != "dpo" and asked.engine is None:
-        taken.append(f"engine {rl.engine} (--engine)")
-    if e.rollout_tp and not asked.rollout_tp and rl.engine != "hf":
-        taken.append(f"rollout TP {e.rollout_tp}, the fastest that fits (--rollout-tp)")
-    return tuple(taken)
+    own_tp = e.rollout_tp and rl.engine != "hf"
+    return case.assumed + unsaid(
+        (asked.prompts or asked.global_batch, f"{rl.prompts} prompts a step", "--prompts"),
+        (
+            asked.response or asked.mean_len,
+            f"responses of {rl.response_tokens:,.0f} tokens",
+            "--response",
+        ),
+        (rl.method == "dpo" or asked.engine, f"engine {rl.engine}", "--engine"),
+        (
+            not own_tp or asked.rollout_tp,
+            f"rollout TP {e.rollout_tp}, the fastest that fits",
+            "--rollout-tp",
+        ),
+    )
 
 
 def rl_terms(rl: RlJob, e: RlEstimate, r: RlAnswer, gpu: GpuSpec) -> tuple[Term, ...]:

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import RL
+from gpuscale.answers.layout import offloads_of, said_of
 from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.finetune.method import GPTQ
 from gpuscale.core.layout import Layout
-from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.errors import GpuscaleError
 from gpuscale.io.frameworks import framework_habits
+from gpuscale.io.settle import ranks_of, settle
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
@@ -21,13 +23,6 @@ if TYPE_CHECKING:
     from gpuscale.core.rl.step import RlCosts
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
-
-OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
-OFFLOADED = {
-    "none": (),
-    "both": ("optimizer", "activations"),
-    **dict.fromkeys(("all", "cpu"), ("parameters", "optimizer")),  # DeepSpeed's two offloads
-}
 
 
 def one(asked: Any, name: str, default: int) -> int:
@@ -98,21 +93,6 @@ def settled(asked: Memory) -> Memory:
     return replace(asked, gpus=n_gpus, global_batch=batch, accumulation=None)
 
 
-def offloads_of(value: Any) -> tuple[str, ...]:
-    """Read `--offload`: parts separated by commas, or a word for several of `OFFLOADED`.
-
-    >>> offloads_of("parameters,optimizer"), offloads_of("none"), offloads_of("cpu")
-    (('parameters', 'optimizer'), (), ('parameters', 'optimizer'))
-    """
-    words = [w.strip() for w in str(value or "none").lower().split(",")]
-    if len(words) == 1 and words[0] in OFFLOADED:
-        return OFFLOADED[words[0]]
-    for word in words:
-        if word not in OFFLOADS:
-            raise unknown_name("offload", word, OFFLOADS, f"known: {', '.join(OFFLOADS)}, none")
-    return tuple(dict.fromkeys(words))
-
-
 OFFLOADED_ALL = ("parameters", "gradients", "optimizer")
 """What torch's FSDP moves with its parameters: the optimizer steps on the host
 (torch/distributed/fsdp/api.py, CPUOffload)."""
@@ -157,9 +137,6 @@ def _usual_micro(asked: Memory, dp: int, habit: int) -> int:
     return next(n for n in range(min(habit, each), 0, -1) if each % n == 0)
 
 
-AS_ASKED = "tp pp vpp cp ep etp recompute_layers schedule order precision".split()
-"""Options that a layout has as they are."""
-
 CP_KIND = "ulysses"
 """Context parallelism of fine-tuning frameworks, where they have several kinds."""
 
@@ -180,11 +157,8 @@ def layout_of(
     from gpuscale.io.finetune import finetune_parameters
     from gpuscale.io.software import capabilities_of
 
-    habits, n_gpus = finetune_parameters(software), asked.gpus or 1
-    split = asked.tp * asked.pp * asked.cp
-    if n_gpus % split:
-        raise GpuscaleError(f"--gpus {n_gpus} is no multiple of tp*pp*cp = {split}")
-    dp = n_gpus // split
+    habits, said = finetune_parameters(software), said_of(asked, offload)
+    dp = ranks_of(said, asked.gpus or 1)
     micro = asked.micro_batch or _usual_micro(asked, dp, habits.micro_batch)
     batch = asked.global_batch or dp * micro * asked.pp
     if batch % (dp * micro):
@@ -192,31 +166,16 @@ def layout_of(
             f"--global-batch {batch} is no multiple of {dp} ranks * micro-batch {micro}",
             f"{-(-batch // (dp * micro)) * dp * micro} would be",
         )
-    zero = asked.zero
-    if zero is None:  # context parallelism of such frameworks comes with shards
+    if asked.zero is None:  # context parallelism of such frameworks comes with shards
         zero = 3 if asked.cp > 1 and habits.sharded else habits.zero_stage
         zero = min(zero, 2) if asked.base in GPTQ else zero
-        zero = 3 if "parameters" in offload else zero
-    together = software.sequence_parallel
-    if asked.sequence_parallel is not None:
-        together = asked.sequence_parallel == "on"
+        said["zero_stage"] = 3 if "parameters" in offload else zero
+    said |= {"seq_len": seq_len, "global_batch_size": batch, "micro_batch_size": micro, "dp": dp}
+    said["recompute"] = _recompute_of(asked, habits, software)
     kinds = capabilities_of(judge).cp_kinds or (CP_KIND, DEFAULT_CONTEXT)
     kinds = tuple(sorted(kinds, key=lambda kind: kind != CP_KIND))
-    layout = Layout(
-        seq_len=seq_len,
-        global_batch_size=batch,
-        micro_batch_size=micro,
-        dp=dp,
-        **{name: getattr(asked, name) for name in AS_ASKED},
-        zero_stage=zero,
-        sequence_parallel=together and asked.tp > 1,
-        recompute=_recompute_of(asked, habits, software),
-        cp_kind=asked.cp_kind or kinds[0],
-        offload_optimizer="optimizer" in offload,
-        offload_activations="activations" in offload,
-    )
-    ways = [replace(layout, cp_kind=asked.cp_kind or kind) for kind in kinds]
-    layout = next((way for way in ways if is_legal(model, judge, way)), layout)
+    ways = [settle(said | {"cp_kind": asked.cp_kind or kind}, software) for kind in kinds]
+    layout = next((way for way in ways if is_legal(model, judge, way)), ways[0])
     refuse_illegal(model, judge, layout)
     return layout
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.launch_check.change import LaunchFiles, change_of_files, differences
 from gpuscale.answers.launch_check.covered import covered, hidden_of
 from gpuscale.answers.launch_check.files import Allowed, allowed, finder, given_files
-from gpuscale.answers.launch_check.records import Checked, empty_report
+from gpuscale.answers.launch_check.records import Checked, empty_report, with_origins
 from gpuscale.answers.launch_check.said import asked_otherwise
 from gpuscale.answers.launch_check.tuned import frozen_format
 from gpuscale.errors import GpuscaleError
@@ -87,9 +87,14 @@ def _checked(asked: LaunchCheck, files: dict[str, str]) -> Checked:
     with bounded(asked.file[0]):
         where, variables = allowed(asked.file, asked.include), _variables(asked)
         files |= given_files(asked.file, where)
-    given = tuple(files)
+    launch = LaunchFiles(files, tuple(files), variables, tuple(map(shown_name, asked.file)))
     found = found_in(files, variables, where)
-    asked = _on_its_gpu(asked, found)
+    done = _answered(_on_its_gpu(asked, found), found, launch)
+    return replace(done, report=with_origins(asked, found, files, done.report))
+
+
+def _answered(asked: LaunchCheck, found: Found, launch: LaunchFiles) -> Checked:
+    """Answer for what the files say: what is missing, or what it takes."""
     found.weights = frozen_format(found)
     model, missing = _model(asked, found)
     missing += _unread(found)
@@ -130,7 +135,6 @@ def _checked(asked: LaunchCheck, files: dict[str, str]) -> Checked:
         from gpuscale.answers.launch_check.served import served
 
         return served(asked, found, model, n_gpus)
-    launch = LaunchFiles(files, given, variables, tuple(map(shown_name, asked.file)))
     over_megatron = found.kind == "ms-swift" and found.software == "megatron-core"
     adapted = found.method in ADAPTED or bool(found.rl)
     tunes = (kind.tunes and found.method != "pretrain") or (kind.told_by and found.method == "full")

@@ -11,7 +11,7 @@ from gpuscale.io.presets import known_names
 from gpuscale.launch.read.kinds import KINDS
 from gpuscale.launch.read.secrets import Hidden
 
-WRITTEN = ("missing", "broken", "not_understood", "unresolved", "notes", "diff")
+WRITTEN = ("missing", "broken", "not_understood", "unresolved", "notes", "diff", "said_by")
 """Parts of a report in which words of files may stand."""
 
 

@@ -33,7 +33,7 @@ def document_of(checked: Checked) -> Document:
     head: list[Block] = [Text(_headline(r))]
     if r.method != "serve" and any("vision tower" in told for told in checked.warnings):
         head.append(Text(LANGUAGE_ALONE))
-    if r.layout is not None:
+    if r.layout is not None and not checked.blocks:
         rows = _facts(r, asked)
     else:
         what = "" if r.kind in ("deepspeed", "accelerate", "program") else r.method

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.memory import TuningMemory
-from gpuscale.answers.launch_check.said import Said, said_of
+from gpuscale.answers.origins import LAYOUT, said_by, told, unsaid
 from gpuscale.core.layout import Layout
+from gpuscale.core.records import made_of
+from gpuscale.core.run.bill import Bill
+from gpuscale.launch.read.found import Found, Said
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.core.records import Term
-    from gpuscale.launch.read.found import Found
     from gpuscale.render.document import Block
     from gpuscale.specs.model import ModelSpec
 
@@ -66,6 +68,9 @@ class LaunchReport:
     diff: tuple[str, ...] = ()
     left: tuple[Change, ...] = ()  # what the files with the diff still have otherwise
     tuning: TuningMemory | None = None  # of a fine-tuning job
+    bill: Bill | None = None  # of a served hour
+    taken: tuple[str, ...] = ()  # what neither files nor person said, and the option that says it
+    said_by: Mapping[str, str] = field(default_factory=dict)  # value -> line of a file, option ...
 
 
 def empty_report(
@@ -90,7 +95,7 @@ def empty_report(
         software=software,
         layout=None,
         stage_layers=(),
-        said=said_of(found),
+        said=made_of(Said, found),
         missing=missing,
         can_launch=not found.wrong,
         broken=tuple(found.wrong),
@@ -99,6 +104,30 @@ def empty_report(
         notes=tuple(found.notes),
         fits=fits,
     )
+
+
+OF_FILES = (*LAYOUT, "n_gpus", "software", "dp_replicate", "lora_rank", "optimizer", "weights")
+"""Values of a job that files say; where none of their options is named, by what else is in them."""
+
+
+def with_origins(
+    asked: LaunchCheck, found: Found, files: Mapping[str, str], report: LaunchReport
+) -> LaunchReport:
+    """Report with who said each value: a line of a file, the person, a habit, a default."""
+    from gpuscale.io.software import load_software
+    from gpuscale.launch.edit import line_of
+
+    usual, first = Found(""), next(iter(files))
+    read = (f.name for f in fields(Found) if getattr(found, f.name) != getattr(usual, f.name))
+    said = dict.fromkeys((name for name in (*read, "n_gpus") if name in OF_FILES), first)
+    said |= {field: line_of(files, place) for field, place in found.places.items()} | told(asked)
+    named, layout = asked.cluster or asked.gpu or found.gpu, report.layout
+    taken = unsaid((named, asked.where, "--cluster, --gpu"))
+    if layout is not None:
+        lengths = ("seq_len" in said, f"sequences of {layout.seq_len:,}", "--seq-len")
+        taken += unsaid(lengths)
+        said = said_by(said, load_software(report.software))
+    return replace(report, said_by=said, taken=taken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,53 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuscale.launch.read.found import Found
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """Machines, layout, batch and precision as written; None: the files do not say it."""
-
-    n_nodes: int | None
-    gpus_per_node: int | None
-    n_gpus: int | None
-    tp: int
-    pp: int
-    vpp: int
-    cp: int
-    ep: int | None
-    etp: int | None
-    dp: int | None
-    dp_replicate: int | None
-    zero_stage: int | None
-    micro_batch_size: int | None
-    accumulation: int | None
-    global_batch_size: int | None
-    seq_len: int | None
-    precision: str | None
-    recompute: str | None
-    recompute_every: int | None  # one layer in so many
-    offload_optimizer: bool
-    offload_parameters: bool
-    lora_rank: int | None
-    weights: str | None
-    kv: str | None  # of a server, as what follows
-    max_seqs: int | None
-    memory_utilization: float | None
-    serves: dict[str, int | str | bool]  # what else, by the words of `serve`
-    rl: dict[str, int | str | bool]  # method and samples of RL, by the words of `memory`
-    unread: dict[str, str]  # field -> the variable that says it
-
-
-def said_of(found: Found) -> Said:
-    """Take what the files say from a record."""
-    return Said(**{f.name: getattr(found, f.name) for f in fields(Said)})
+    from gpuscale.launch.read.found import Found, Said
 
 
 def said_rows(said: Said, method: str) -> list[tuple[str, str, str]]:

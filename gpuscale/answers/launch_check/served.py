@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.records import Checked, empty_report
@@ -42,7 +43,12 @@ def served(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> C
     length = question.context or model.max_position
     if alone.fits and (rows := _longest(found, question, alone, length)):
         blocks.append(Facts(rows))
-    report = empty_report(found, model, n_gpus, found.kind, fits=answer.result.fits)
+    report = replace(
+        empty_report(found, model, n_gpus, found.kind, fits=answer.result.fits),
+        peak_bytes=answer.result.peak_bytes,
+        capacity_bytes=answer.result.capacity_bytes,
+        bill=getattr(answer.result, "bill", None),
+    )
     return Checked(report, asked, answer.warnings, blocks, answer.terms)
 
 

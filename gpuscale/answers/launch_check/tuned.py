@@ -55,11 +55,14 @@ def tuned(
     report = replace(
         empty_report(found, model, n_gpus, software_of(found), result.fits),
         method=given["method"],
+        layout=result.layout,
         peak_bytes=result.peak_bytes,
         capacity_bytes=result.capacity_bytes,
         fits_probability=result.fits_probability,
         memory_interval_factor_80=result.memory_interval_factor_80,
         step_s=result.step_s,
+        step_low_s=result.step_low_s,
+        step_high_s=result.step_high_s,
         tuning=result if isinstance(result, TuningMemory) else None,
     )
     if not found.rl:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
@@ -91,11 +91,6 @@ class Memory(Degrees, options.Machine, Rollouts, Swept):
             from gpuscale.answers.finetune.memory import tuning_memory
 
             return tuning_memory(self)
-        if self.accumulation is not None and not self.serve:
-            from gpuscale.answers.finetune.wanted import with_accumulation
-
-            held: Document = with_accumulation(self, self.gpus).answer()
-            return held
         if self.serve:
             refuse_others(self, "serve")
             from gpuscale.answers.memory.serve import serving_document
@@ -106,7 +101,7 @@ class Memory(Degrees, options.Machine, Rollouts, Swept):
             from gpuscale.answers.memory.params import params_document
 
             return params_document(self)
-        refuse_others(self, "pretrain")
+        refuse_others(replace(self, accumulation=None), "pretrain")
         from gpuscale.answers.memory.train import training_document
 
         return training_document(self)

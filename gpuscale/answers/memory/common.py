@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.layout import Layout
+from gpuscale.core.plan.records import Settled
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 from gpuscale.render.document import Bars, Column, Table
@@ -51,15 +51,10 @@ def served_parts(m: ServingMemory) -> list[tuple[str, float]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Whether a job fits the fullest GPU. [byte]."""
+class Room(Settled):
+    """How likely a job fits the fullest GPU. [byte]."""
 
-    fits: bool
     fits_probability: float
-    layout: Layout
-    peak_bytes: float
-    capacity_bytes: float
-    memory_interval_factor_80: float  # of the family, all settings known
     peak_low_bytes: float  # 80 % interval, over what is open
     peak_high_bytes: float
 

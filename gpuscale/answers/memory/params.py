@@ -47,7 +47,7 @@ def params_document(asked: Memory) -> Document:
     assert asked.params is not None
     n_params, tp, pp, cp = asked.params, asked.tp, asked.pp, asked.cp
     recipe = RECIPES[asked.recipe or "mixed-adam"]
-    dp = data_parallel(asked, tp * pp * cp)
+    dp = data_parallel(asked, pp)
     zero = asked.zero or 0
     shards = shard_group(asked, dp * cp) or dp * cp
     loaded = load_inputs(asked, cluster=asked.where, catalogue=asked.catalogue)

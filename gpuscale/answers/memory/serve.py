@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.memory.common import part_bars, part_table, served_parts, weight_format
-from gpuscale.answers.summary import chance_tone, largest_parts, memory_point
+from gpuscale.answers.origins import told, unsaid
+from gpuscale.answers.summary import chance_tone, largest_parts, memory_point, taken_points
 from gpuscale.core.formats import FORMATS, weight_bytes
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
@@ -17,6 +19,7 @@ from gpuscale.core.model.kv_cache import kv_cache_bytes
 from gpuscale.core.quantity import format_count, format_time
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.serving.memory import serving_terms
+from gpuscale.core.serving.records import Replica
 from gpuscale.core.serving.replica import (
     FewestServing,
     ServingJob,
@@ -50,9 +53,10 @@ class ServingAnswer:
 
     fits: bool
     fits_probability: float
+    layout: Replica
     n_gpus: int
-    tp: int
-    pp: int
+    taken: tuple[str, ...]  # what nobody said, and the option that says it
+    said_by: Mapping[str, str]  # value -> the option that says it; others are defaults
     peak_bytes: float
     capacity_bytes: float
     all_weights_bytes: float
@@ -113,8 +117,9 @@ def serving_document(asked: Memory) -> Document:
         fits=chance >= sum(EVEN) / 2,
         fits_probability=chance,
         n_gpus=tp * pp,
-        tp=tp,
-        pp=pp,
+        layout=replica,
+        taken=_taken(asked, loaded, job),
+        said_by=told(asked),
         peak_bytes=m.total_bytes,
         capacity_bytes=m.usable_bytes,
         all_weights_bytes=model_weight_bytes(loaded.model, job.weights),
@@ -161,13 +166,23 @@ def _job(asked: Memory, model: ModelSpec) -> ServingJob:
     )
 
 
+def _taken(asked: Memory, loaded: Loaded, job: ServingJob) -> tuple[str, ...]:
+    """List what nobody said."""
+    return unsaid(
+        (asked.cluster or asked.gpu, loaded.cluster.name, "--cluster"),
+        (asked.weights, f"weights {job.weights}", "--weights"),
+        (asked.kv, f"cache {job.kv}", "--kv"),
+        (asked.context, f"context {job.context_tokens:,.0f}", "--context"),
+    )
+
+
 def _laid_out(
     asked: Memory, loaded: Loaded, r: ServingAnswer, job: ServingJob, terms: tuple[Term, ...]
 ) -> Document:
     """Lay the answer out."""
     head = (
-        f"{loaded.model.name} served on {r.n_gpus:,} {loaded.gpu.name}: TP {r.tp}, PP {r.pp}, "
-        f"weights {job.weights}, KV {job.kv}, context {job.context_tokens:,.0f}, "
+        f"{loaded.model.name} served on {r.n_gpus:,} {loaded.gpu.name}: TP {r.layout.tp}, "
+        f"PP {r.layout.pp}, weights {job.weights}, KV {job.kv}, context {job.context_tokens:,.0f}, "
         f"{job.concurrency:,} sequence" + ("s" if job.concurrency > 1 else "")
     )
     inputs = {
@@ -175,8 +190,8 @@ def _laid_out(
         "cluster": loaded.cluster.name,
         "gpu": loaded.gpu.name,
         "catalogue": asked.catalogue,
-        "tp": r.tp,
-        "pp": r.pp,
+        "tp": r.layout.tp,
+        "pp": r.layout.pp,
         **asdict(job),
         "dp_attention": asked.dp_attention,
     }
@@ -196,6 +211,7 @@ def _laid_out(
         largest_parts(rows),
         *(Point(*row) for row in facts[1:]),
         Point("smallest", _smallest(r.fewest).removeprefix("smallest replica: ")),
+        *taken_points(r.taken),
         Point("next", load, "latency, throughput and price under a load"),
     ]
     return Document.layered(

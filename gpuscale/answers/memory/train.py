@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
+from gpuscale.answers.finetune.wanted import with_accumulation
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.common import (
     Peak,
@@ -17,8 +18,9 @@ from gpuscale.answers.memory.common import (
     verdict_row,
 )
 from gpuscale.answers.options import usual_seq_len
+from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.saved import launched, saved_job
-from gpuscale.answers.summary import chance_tone, largest_parts, memory_point
+from gpuscale.answers.summary import chance_tone, largest_parts, memory_point, taken_points
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
@@ -59,44 +61,51 @@ class TrainingMemory(Peak):
     fewest_expected: Fewest | None  # that hold the expected value
 
 
-def training_document(asked: Memory) -> Document:
-    """Answer a training question about a model."""
+def _loaded(asked: Memory) -> Loaded:
+    """Model, machine and software that are meant."""
     named = asked.software or usual_software(asked.where, catalogue=asked.catalogue)
-    loaded = load_inputs(
+    return load_inputs(
         asked,
         cluster=asked.where,
         model=asked.model,
         catalogue=asked.catalogue,
         others={"software": load_software(named)},
     )
+
+
+def training_document(asked: Memory) -> Document:
+    """Answer a training question about a model."""
+    said = told(asked)
+    if asked.accumulation is not None:
+        asked = with_accumulation(asked, asked.gpus)
+    loaded = _loaded(asked)
     software: SoftwareSpec = loaded.specs["software"]
     layout = layout_of(asked, usual_seq_len(asked.seq_len, loaded.model), loaded.model, software)
-    parameters = _parameters(asked, loaded, software, layout)
+    settings = settled_for(layout, asked.job_settings, software, loaded.model, loaded.cluster)
+    parameters = parameters_of(software, settings.options, loaded.gpu.architecture)
     facts = model_facts(loaded.model)
     stages = stage_memories(facts, layout, parameters)
     peak = peak_stage(stages)
     ideal = stage_memories(facts, layout, _ideal(IDEAL, parameters))[peak.stage]
-    hbm = loaded.gpu.hbm_bytes
-    usable = usable_bytes(hbm, loaded.gpu.usable_hbm_bytes)
+    usable = usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes)
     factor = memory_interval_factor(software.name)
-
     chance, ends = chance_of(asked, layout, usable, factor, facts, parameters)
     fits = chance >= sum(EVEN) / 2
-    fewest, risky = None, None
-    if asked.min_gpus or not fits:
-        rules = facts_of(loaded.model, layout.seq_len, 1, 1, capabilities_of(software))
-        fewest, risky = (
-            fewest_gpus(
-                facts,
-                parameters,
-                layout,
-                rules,
-                room_bytes=room,
-                gpus_per_node=loaded.cluster.gpus_per_node,
-                grow_batch=asked.global_batch is None,
-            )
-            for room in (usable / factor, usable)
+    rules = facts_of(loaded.model, layout.seq_len, 1, 1, capabilities_of(software))
+    fewest, risky = (
+        fewest_gpus(
+            facts,
+            parameters,
+            layout,
+            rules,
+            room_bytes=room,
+            gpus_per_node=loaded.cluster.gpus_per_node,
+            grow_batch=asked.global_batch is None,
         )
+        if asked.min_gpus or not fits
+        else None
+        for room in (usable / factor, usable)
+    )
     result = made_of(
         TrainingMemory,
         peak,
@@ -105,7 +114,7 @@ def training_document(asked: Memory) -> Document:
         layout=layout,
         peak_bytes=peak.total_bytes,
         capacity_bytes=usable,
-        hbm_bytes=hbm,
+        hbm_bytes=loaded.gpu.hbm_bytes,
         headroom_bytes=usable - peak.total_bytes,
         memory_interval_factor_80=factor,
         peak_low_bytes=ends[0],
@@ -118,16 +127,10 @@ def training_document(asked: Memory) -> Document:
         stages=stages,
         fewest=fewest,
         fewest_expected=risky,
+        taken=taken_of(asked, loaded, layout),
+        said_by=said_by(said, software),
     )
     return _document(asked, loaded, layout, facts, parameters, result)
-
-
-def _parameters(
-    asked: Memory, loaded: Loaded, software: SoftwareSpec, layout: Layout
-) -> MemoryParameters:
-    """Say what the software keeps with the settings of the job."""
-    settings = settled_for(layout, asked.job_settings, software, loaded.model, loaded.cluster)
-    return parameters_of(software, settings.options, loaded.gpu.architecture)
 
 
 def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
@@ -214,6 +217,7 @@ def _summary(loaded: Loaded, layout: Layout, r: TrainingMemory, head: str) -> li
     ]
     if r.fewest is not None:
         points.append(Point("fewest GPUs", _on(r.fewest, loaded)))
+    points += taken_points(r.taken)
     following = f"gpuscale plan {loaded.model.name} --gpus {layout.n_gpus}"
     return [*points, Point("next", following, "the fastest layout that fits, time and money")]
 

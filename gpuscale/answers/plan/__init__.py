@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
@@ -224,16 +224,7 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
             from gpuscale.answers.finetune.plan import tuning_plan
 
             return tuning_plan(self)
-        if self.accumulation is not None:
-            from gpuscale.answers.finetune.wanted import with_accumulation
-            from gpuscale.answers.plan.request import with_job
-
-            job = with_job(self)
-            if len(job.gpus) != 1:
-                raise GpuscaleError("--accumulation needs one number of --gpus")
-            planned: Document = with_accumulation(job, job.gpus[0]).answer()
-            return planned
-        refuse_others(self, "pretrain")
+        refuse_others(replace(self, accumulation=None), "pretrain")
         from gpuscale.answers.plan.train import training_plan
 
         return training_plan(self)

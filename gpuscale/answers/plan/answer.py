@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.origins import CHOSEN, said_by
 from gpuscale.answers.plan.case import PlanCase, families_apart, prospect_of
 from gpuscale.answers.plan.maturities import by_maturity, taken
 from gpuscale.answers.plan.request import Request
-from gpuscale.answers.plan.text import unsaid
+from gpuscale.answers.plan.text import taken_of
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.plan.estimate import estimate
@@ -105,7 +106,8 @@ def plan_result(
     pareto: tuple[ParetoPoint, ...] = (),
 ) -> PlanResult:
     """Put the record of an answer together."""
-    lay, software = best.layout, case.loaded.specs["software"].name
+    lay, spec = best.layout, case.loaded.specs["software"]
+    software = spec.name
     low_s, high_s = step_interval(best.step, case.problem, software, lay)
     step = replace(best.step, low_s=low_s, high_s=high_s)
     job = said_job(used_job(case, request), request)
@@ -140,7 +142,8 @@ def plan_result(
         remedies=remedies,
         pareto=pareto,
         counts=result.counts,
-        taken=unsaid(case, request, lay.recompute),
+        taken=taken_of(case, request, lay.recompute),
+        said_by=said_by(request.said, spec, searched=CHOSEN),
         job=job.job,
         job_toml=job.job_toml,
     )

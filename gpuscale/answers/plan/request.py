@@ -8,8 +8,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
+from gpuscale.answers.finetune.wanted import with_accumulation
 from gpuscale.answers.job_options import JobOptions
 from gpuscale.answers.options import Wired, usual_seq_len
+from gpuscale.answers.origins import told
 from gpuscale.core.layout import RECOMPUTE
 from gpuscale.core.plan.scan import Conditions
 from gpuscale.errors import GpuscaleError
@@ -75,6 +77,7 @@ class Request:
     pins: Mapping[str, int | str]
     settings: JobSettings
     job: Mapping[str, Any]  # what was said, for plan.toml
+    said: Mapping[str, str]  # who said it: name -> option, or line of the job file
 
     @property
     def size_wanted(self) -> str:
@@ -130,7 +133,8 @@ def read_request(asked: Plan) -> Request:
     """
     from gpuscale.io.software import usual_software
 
-    asked = with_job(asked)
+    said = told(asked)
+    asked, lines = with_job(asked)
     if not asked.model:
         raise GpuscaleError(
             "give a model, or a job file that names one",
@@ -138,6 +142,10 @@ def read_request(asked: Plan) -> Request:
         )
     if asked.batch_tokens and asked.global_batch:
         raise GpuscaleError("give --batch-tokens or --global-batch, not both")
+    if asked.accumulation is not None:
+        if len(asked.gpus) != 1:
+            raise GpuscaleError("--accumulation needs one number of --gpus")
+        asked = with_accumulation(asked, asked.gpus[0])
     request = Request(
         asked=asked,
         catalogue=asked.catalogue or "vendor",
@@ -149,6 +157,7 @@ def read_request(asked: Plan) -> Request:
         pins=asked.pinned,
         settings=asked.job_settings,
         job=_said(asked),
+        said={**said, **lines},
     )
     if request.n_cases > MOST_CASES:
         raise GpuscaleError(
@@ -157,14 +166,14 @@ def read_request(asked: Plan) -> Request:
     return request
 
 
-def with_job(asked: Plan) -> Plan:
-    """Fill a question up from its job file: what is asked wins."""
+def with_job(asked: Plan) -> tuple[Plan, dict[str, str]]:
+    """Fill a question up from its job file: what is asked wins; say what stands where in it."""
     if asked.job is None:
-        return asked
+        return asked, {}
     from gpuscale.core.plan.pins import FLAGS
     from gpuscale.io.jobs import read_job
 
-    values = read_job(asked.job, JOB_KEYS, (*FLAGS, "pipeline_layout"))
+    values, lines = read_job(asked.job, JOB_KEYS, (*FLAGS, "pipeline_layout"))
     if asked.gpu is not None:
         values.pop("cluster", None)
     for one, other in (("batch_tokens", "global_batch"), ("global_batch", "batch_tokens")):
@@ -174,7 +183,7 @@ def with_job(asked: Plan) -> Plan:
     wanted: dict[str, Any] = {
         k: v for k, v in values.items() if getattr(asked, k) in ((), None, known[k][0].default)
     }
-    return replace(asked, job=None, **wanted)
+    return replace(asked, job=None, **wanted), {k: lines[k] for k in wanted}
 
 
 def _said(asked: Plan) -> dict[str, Any]:

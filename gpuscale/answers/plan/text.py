@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.origins import unsaid
 from gpuscale.core.layout import DEFAULT_ORDER
 from gpuscale.core.memory.fit import why
 from gpuscale.core.quantity import format_count, format_si
@@ -176,21 +177,20 @@ def counts_text(counts: Counts, interrupted: bool = False) -> str:
     return text + ("; interrupted, best so far" if interrupted else "")
 
 
-def unsaid(case: PlanCase, request: Request, recompute: str) -> tuple[str, ...]:
+def taken_of(case: PlanCase, request: Request, recompute: str) -> tuple[str, ...]:
     """List what nobody said of a plan, and the options that say it."""
     asked, facts = request.asked, case.problem.facts
-    found = []
-    if not (asked.cluster or asked.gpu):
-        found.append(f"{case.cluster.name} (--cluster)")
-    if not (asked.batch_tokens or asked.global_batch):
-        found.append(f"batch {number(case.batch.asked_tokens)} tokens (--batch-tokens)")
-    if not asked.seq_len:
-        found.append(f"sequences of {facts.seq_len:,} (--seq-len)")
-    if asked.software is None:
-        found.append(f"{case.loaded.specs['software'].name} (--software)")
-    if asked.precision is None:
-        found.append(f"{', '.join(case.space.precision)} (--precision)")
-    modules = facts.settings.recompute_modules
-    if modules and not request.settings.recompute_modules and recompute == "selective":
-        found.append(f"recomputed: {', '.join(modules)} (--recompute-modules)")
-    return tuple(found)
+    batch = f"batch {number(case.batch.asked_tokens)} tokens"
+    own = facts.settings.recompute_modules if recompute == "selective" else None
+    return unsaid(
+        (asked.cluster or asked.gpu, case.cluster.name, "--cluster"),
+        (asked.batch_tokens or asked.global_batch, batch, "--batch-tokens"),
+        (asked.seq_len, f"sequences of {facts.seq_len:,}", "--seq-len"),
+        (asked.software, case.loaded.specs["software"].name, "--software"),
+        (asked.precision, ", ".join(case.space.precision), "--precision"),
+        (
+            not own or request.settings.recompute_modules,
+            f"recomputed: {', '.join(own or ())}",
+            "--recompute-modules",
+        ),
+    )

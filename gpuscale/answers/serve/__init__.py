@@ -71,7 +71,7 @@ class Serve(options.Machine, Priced, Swept):
     )
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "n_gpus",
-        "layout",
+        "label",
         "at_most_per_s",
         "ttft_p95_s",
         "tpot_p95_s",

@@ -86,8 +86,8 @@ def limits_text(wanted: Wanted) -> str:
 
 def copies_text(r: ServeAnswer | ServeRow) -> str:
     """``2 x (TP 4 x PP 2)``, ``TP 8``."""
-    inner = f"({r.layout})" if " x " in r.layout or " + " in r.layout else r.layout
-    return r.layout if r.replicas == 1 else f"{r.replicas} x {inner}"
+    inner = f"({r.label})" if " x " in r.label or " + " in r.label else r.label
+    return r.label if r.replicas == 1 else f"{r.replicas} x {inner}"
 
 
 def head(case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str:
@@ -170,7 +170,7 @@ def remedy(wanted: Wanted, choice: Choice) -> str:
 def table(case: ServeCase, wanted: Wanted, r: ServeAnswer, price: Price) -> Table:
     """Layouts, best first."""
     several = len({(row.engine, row.weights) for row in r.rows}) > 1
-    columns = [Column("layout", "layout", right=False)]
+    columns = [Column("label", "layout", right=False)]
     if several:
         columns += [Column("engine", "engine", right=False), Column("weights", "", right=False)]
     columns += [
@@ -193,7 +193,7 @@ def table(case: ServeCase, wanted: Wanted, r: ServeAnswer, price: Price) -> Tabl
 
 
 def _cell(row: ServeRow, key: str) -> Any:
-    if key == "layout":
+    if key == "label":
         return copies_text(row)
     name, _, rest = key.partition("_")
     if name in ("ttft", "tpot"):
@@ -207,7 +207,7 @@ def pool_table(pools: tuple[PoolLine, ...]) -> Table:
     columns: tuple[Column, ...] = (
         Column("role", "pool", right=False),
         Column("workers", "workers", lambda v: f"{v:,}"),
-        Column("layout", "layout", right=False),
+        Column("label", "layout", right=False),
         Column("n_gpus", "GPUs", lambda v: f"{v:,}"),
         Column("at_most_per_s", "at most", lambda v: f"{figure(v)}/s"),
         Column("idle_frac", "idle", lambda v: f"{100 * v:.0f} %"),

@@ -6,6 +6,7 @@ import math
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.origins import told
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines
 from gpuscale.answers.serve.measured import (
@@ -19,7 +20,7 @@ from gpuscale.answers.serve.measured import (
     widths,
 )
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
-from gpuscale.answers.serve.summary import age_text, habits_line
+from gpuscale.answers.serve.summary import age_text, habits_line, taken_of
 from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError
@@ -182,8 +183,7 @@ def _answer(
     service = what.decode if isinstance(what, PooledService) else what
     replica = None if isinstance(what, PooledService) else service.replica
     alone = None if isinstance(what, PooledService) or asked.only else service.closed(1, 1)
-    keys, gathers = ("tp", "pp", "dp_attention", "ep"), bool(replica and replica.dp_attention > 1)
-    degrees: dict[str, Any] = {name: getattr(replica, name, None) for name in keys}
+    gathers = bool(replica and replica.dp_attention > 1) * service.site.software.gather_passes
     ttft_width, tpot_width = widths(case, best, wanted)
     limited = wanted.limits.ttft is not None or wanted.limits.tpot is not None
     closed = wanted.concurrency is not None or wanted.burst is not None
@@ -194,8 +194,12 @@ def _answer(
         engine_settings=habits_line(case, case.engine_of(row.engine)),
         as_it_comes=age_text(case, case.engine_of(row.engine)),
         **{f.name: getattr(row, f.name) for f in fields(Served)},
-        **degrees,
-        gather_passes=gathers * service.site.software.gather_passes,
+        layout=replica,
+        peak_bytes=service.room.peak_bytes,
+        capacity_bytes=service.room.usable_bytes,
+        taken=taken_of(asked, row, gathers),
+        said_by=told(asked),
+        gather_passes=gathers,
         kv=service.replica.kv_format,
         rate_per_s=wanted.rate_per_s,
         binding=best.binding,
@@ -258,7 +262,7 @@ def _pool_lines(what: Any, row: ServeRow, usd: float | None) -> tuple[PoolLine, 
             PoolLine(
                 role=role,
                 workers=workers,
-                layout=label,
+                label=label,
                 n_gpus=gpus,
                 at_most_per_s=most,
                 idle_frac=idle,

@@ -177,7 +177,7 @@ def row_of(
     row = ServeRow(
         engine=c.engine,
         weights=c.weights,
-        layout=c.label,
+        label=c.label,
         replicas=found.copies,
         n_gpus=found.n_gpus,
         at_most_per_s=None if closed or not found.copies else found.at_most_per_s,

@@ -9,6 +9,7 @@ from gpuscale.answers.serve.blocks import inputs_of
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.layouts import checkpoint_formats, layout_text, replica_layouts
 from gpuscale.core.serving.memory import CacheRoom
+from gpuscale.core.serving.records import Replica
 from gpuscale.core.serving.service import Service
 from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Document, Table, Text
@@ -30,7 +31,10 @@ class NoRoom:
     fits: bool
     engine: str
     weights: str
-    layout: str
+    label: str  # its layout in words
+    layout: Replica
+    peak_bytes: float  # of a GPU, the longest request in its cache
+    capacity_bytes: float
     n_gpus: int
     kv_tokens: float
     memory: CacheRoom
@@ -59,7 +63,10 @@ def no_room_document(asked: Serve, case: ServeCase, found: list[Candidate]) -> D
         fits=False,
         engine=best.engine,
         weights=best.weights,
-        layout=label,
+        label=label,
+        layout=service.replica,
+        peak_bytes=memory.usable_bytes - memory.cache_bytes + needed,
+        capacity_bytes=memory.usable_bytes,
         n_gpus=service.n_gpus,
         kv_tokens=max(0.0, kv_tokens(service)),
         memory=memory,
@@ -94,7 +101,7 @@ def _verdict(case: ServeCase, r: NoRoom) -> str:
     why = "the cache that is left holds less than the longest context."
     if r.missing_bytes > 0:
         why = f"{gb(r.missing_bytes)} a GPU too much."
-    gpus = f"{r.n_gpus} {case.loaded.gpu.name} ({r.layout})"
+    gpus = f"{r.n_gpus} {case.loaded.gpu.name} ({r.label})"
     return f"{case.model.name}, {r.weights}, does not fit on {gpus}: {why}"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.serving.memory import CacheRoom
 from gpuscale.core.serving.percentiles import Latency
+from gpuscale.core.serving.records import Replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,7 @@ class Served:
 
     engine: str
     weights: str
-    layout: str
+    label: str  # its layout in words
     replicas: int
     n_gpus: int
     at_most_per_s: float | None  # requests within the limits, all replicas
@@ -44,7 +46,7 @@ class PoolLine:
 
     role: str
     workers: int
-    layout: str
+    label: str  # its layout in words
     n_gpus: int
     at_most_per_s: float  # requests that all workers could take
     idle_frac: float  # at the rate shown
@@ -58,11 +60,12 @@ class ServeAnswer(Served):
 
     meets: bool
     fits: bool
+    layout: Replica | None  # of a replica; pools are in `pools`
+    peak_bytes: float  # of a GPU, its cache full
+    capacity_bytes: float
+    taken: tuple[str, ...]  # what nobody said, and the option that says it
+    said_by: Mapping[str, str]  # value -> the option that says it; others are defaults
     kv: str
-    tp: int | None
-    pp: int | None
-    dp_attention: int | None
-    ep: int | None
     gather_passes: int  # that a prompt waits at most until each attention rank has one
     engine_settings: str  # version of the engine, and what it does by itself
     as_it_comes: str  # how new the architecture is to that version; empty where it is settled

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import fields_of
+from gpuscale.answers.origins import unsaid
 from gpuscale.answers.serve import reading
 from gpuscale.answers.serve.blocks import figure, ms
+from gpuscale.answers.summary import taken_points
 from gpuscale.core.words import gb
 from gpuscale.render.document import Point
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import ServeCase
-    from gpuscale.answers.serve.records import ServeAnswer
+    from gpuscale.answers.serve.records import ServeAnswer, Served
     from gpuscale.core.serving.maturity import EngineMaturity
 
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "llamacpp": "llama.cpp"}
@@ -89,8 +91,8 @@ def age_text(case: ServeCase, engine: str) -> str:
 
 def serve_summary(asked: Serve, said: str, r: ServeAnswer) -> list[Point]:
     """Verdict, layout, latencies with their intervals, throughput, memory, money, what next."""
-    layout = f"{r.replicas} x {r.layout}" if r.replicas > 1 else r.layout
-    points = [
+    layout = f"{r.replicas} x {r.label}" if r.replicas > 1 else r.label
+    points: list[Point] = [
         Point("verdict", said, tone="good" if r.meets else "bad"),
         Point("layout", layout, f"{r.engine}, weights {r.weights}, cache {r.kv}"),
     ]
@@ -112,8 +114,7 @@ def serve_summary(asked: Serve, said: str, r: ServeAnswer) -> list[Point]:
         price = f"at {r.usd_per_gpu_hour:.4g} USD per GPU-hour" if r.usd_per_gpu_hour else ""
         cost = f"{r.usd_per_million_output_tokens:.3g} USD per million output tokens"
         points.append(Point("cost", cost, price))
-    found = taken(asked, r)
-    points += [Point("taken", "; ".join(found))] if found else []
+    points += taken_points(r.taken)
     points += [Point("next", line) for line in r.launch[:1] if len(line) < LONGEST]
     return points
 
@@ -129,23 +130,19 @@ def _memory(r: ServeAnswer) -> Point:
     return Point("memory", gb(m.weights_bytes), note)
 
 
-def taken(asked: Serve, r: ServeAnswer) -> list[str]:
+def taken_of(asked: Serve, r: Served, gather_passes: int) -> tuple[str, ...]:
     """List what nobody said, and the options that say it."""
-    found = []
-    if not (asked.cluster or asked.gpu):
-        found.append(f"{asked.where} (--cluster, --gpu)")
-    if not asked.engine:
-        found.append(f"{r.engine} (--engine)")
-    if not asked.weights:
-        found.append(f"weights {r.weights}, as published (--weights)")
-    if asked.input is None:
-        found.append(f"prompts of {asked.prompts.mean:,.0f} tokens (--input)")
     field = fields_of(type(asked))["output_len"][0]
-    if asked.output_len == field.read(field.default, field.label):
-        found.append("answers of 256 tokens (--output-len)")
-    if r.gather_passes:
-        found.append(
-            f"prompts wait up to {r.gather_passes} passes until each attention rank has one "
-            "(attention_dp_config; with --ttft they do not)"
-        )
-    return found
+    usual = asked.output_len == field.read(field.default, field.label)
+    waiting = (
+        f"prompts wait up to {gather_passes} passes until each attention rank has one "
+        "(attention_dp_config; with --ttft they do not)"
+    )
+    found = unsaid(
+        (asked.cluster or asked.gpu, asked.where, "--cluster, --gpu"),
+        (asked.engine, r.engine, "--engine"),
+        (asked.weights, f"weights {r.weights}, as published", "--weights"),
+        (asked.input, f"prompts of {asked.prompts.mean:,.0f} tokens", "--input"),
+        (not usual, "answers of 256 tokens", "--output-len"),
+    )
+    return found + ((waiting,) if gather_passes else ())

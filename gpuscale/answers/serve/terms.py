@@ -38,7 +38,7 @@ def terms_of(
     reads, decodes = (
         (what.prefill, what.decode) if isinstance(what, PooledService) else (what, what)
     )
-    n, source = best.load.decoding_sequences if best.load else 1.0, f"layout {r.layout}"
+    n, source = best.load.decoding_sequences if best.load else 1.0, f"layout {r.label}"
     each = {"gpus_per_replica": float(what.n_gpus)}
     terms = [
         term_of("n_gpus", "count", "replicas * gpus_per_replica", source, r, **each),

@@ -49,7 +49,7 @@ class TraceAnswer:
     meets: bool
     engine: str
     weights: str
-    layout: str
+    label: str  # its layout in words
     n_requests: int
     duration_s: float
     mean_rate_per_s: float
@@ -208,7 +208,7 @@ def _answer(
         meets=not played.missed,
         engine=best.candidate.engine,
         weights=best.candidate.weights,
-        layout=best.candidate.label,
+        label=best.candidate.label,
         n_requests=played.n_requests,
         duration_s=played.duration_s,
         mean_rate_per_s=played.n_requests / max(played.duration_s, scaled.width_s),
@@ -272,7 +272,7 @@ def _blocks(case: cases.ServeCase, r: TraceAnswer, missed: tuple[str, ...]) -> l
         (
             "one replica",
             f"{figure(r.at_most_per_s)}/s",
-            f"{r.layout}, at most{' within ' + limits if limits else ''}",
+            f"{r.label}, at most{' within ' + limits if limits else ''}",
         ),
         (
             "TTFT p50/p95/p99",
@@ -300,7 +300,7 @@ def _blocks(case: cases.ServeCase, r: TraceAnswer, missed: tuple[str, ...]) -> l
     return [
         Text(
             f"{case.model.name}, {r.weights} on {case.loaded.gpu.name}, {r.engine}: "
-            f"{r.replicas_peak} x ({r.layout}), {r.n_gpus:,} GPUs at the peak{kept}."
+            f"{r.replicas_peak} x ({r.label}), {r.n_gpus:,} GPUs at the peak{kept}."
         ),
         Facts(facts),
         _table(r.windows[::step]),

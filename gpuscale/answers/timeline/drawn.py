@@ -9,18 +9,22 @@ from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.train import layout_text
 from gpuscale.answers.options import usual_seq_len
-from gpuscale.answers.summary import memory_point, tone_of
+from gpuscale.answers.origins import said_by, taken_of, told
+from gpuscale.answers.plan.train import timeline_of
+from gpuscale.answers.summary import memory_point, taken_points, tone_of
+from gpuscale.core.plan.records import Settled
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, made_of, term_of, total_of
 from gpuscale.core.rules import facts_of
-from gpuscale.core.timeline.build import timeline
+from gpuscale.core.step.step import step_time
 from gpuscale.core.timeline.records import DeviceTime
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
-from gpuscale.io.jobs import job_problem
+from gpuscale.io.jobs import job_problem, step_interval
 from gpuscale.io.maturity import LeastDegrees
 from gpuscale.io.software import load_software, usual_software
+from gpuscale.io.step_intervals import memory_interval_factor
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
 from gpuscale.render.pictures.terminal import drawn
@@ -34,10 +38,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineResult:
+class TimelineResult(Settled):
     """One expected training step in time."""
 
     step_s: float
+    step_low_s: float  # 80 % interval of the expected time
+    step_high_s: float
     window_s: float  # first forward pass to last backward pass
     schedule_s: float  # the same by the schedule alone, transfers taking no time
     transfer_wait_s: float
@@ -66,14 +72,7 @@ def timeline_document(asked: Asked) -> Document:
     degrees = LeastDegrees.of(layout)
     problem = job_problem(loaded, facts, asked.job_settings, layout.precision, degrees)
     try:
-        line = timeline(
-            problem.model,
-            problem.hardware,
-            problem.software,
-            layout,
-            problem.memory_facts,
-            problem.memory_parameters,
-        )
+        line = timeline_of(problem, layout)
     except ValueError as error:
         raise GpuscaleError(str(error)) from None
     head = (
@@ -84,6 +83,35 @@ def timeline_document(asked: Asked) -> Document:
     if words := asked.job_settings.words:
         head += f"\n{', '.join(words)}"
     return _document(asked, loaded, problem, layout, line, head)
+
+
+def _result(
+    asked: Asked, loaded: Loaded, problem: Problem, layout: Layout, line: StepTimeline
+) -> TimelineResult:
+    """Put the record of an answer together."""
+    least = min(line.devices, key=lambda d: d.bubble_s)
+    peak = max(d.peak_bytes or 0.0 for d in line.devices)
+    step = step_time(problem.model, problem.hardware, problem.software, layout)
+    spec = loaded.specs["software"]
+    low_s, high_s = step_interval(step, problem, spec.name, layout)
+    return made_of(
+        TimelineResult,
+        line,
+        fits=peak <= problem.capacity_bytes,
+        layout=layout,
+        peak_bytes=peak,
+        capacity_bytes=problem.capacity_bytes,
+        memory_interval_factor_80=memory_interval_factor(spec.name),
+        taken=taken_of(asked, loaded, layout),
+        said_by=said_by(told(asked), spec),
+        step_s=line.total_s,
+        step_low_s=low_s,
+        step_high_s=high_s,
+        transfer_wait_s=line.wait_s,
+        pass_time_scale=line.scale,
+        bubble_frac=least.bubble_s / line.total_s,
+        stages=line.devices,
+    )
 
 
 def _document(
@@ -100,16 +128,7 @@ def _document(
         "picture": [Text(head), *lanes],
         "stages": [_table(line), *changed(loaded)],
     }
-    least = min(line.devices, key=lambda d: d.bubble_s)
-    result = made_of(
-        TimelineResult,
-        line,
-        step_s=line.total_s,
-        transfer_wait_s=line.wait_s,
-        pass_time_scale=line.scale,
-        bubble_frac=least.bubble_s / line.total_s,
-        stages=line.devices,
-    )
+    result = _result(asked, loaded, problem, layout, line)
     inputs = {
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,
@@ -118,16 +137,15 @@ def _document(
         "n_gpus": layout.n_gpus,
         **asdict(layout),
     }
-    peak = max(d.peak_bytes or 0.0 for d in line.devices)
     return Document.layered(
         "timeline",
         inputs,
         result,
-        _summary(result, layout, head, peak, usable),
+        _summary(result, head),
         details,
         warnings=(*loaded.warnings, *_warnings(line)),
-        answered_no=peak > usable,
-        terms=_terms(line, least),
+        answered_no=not result.fits,
+        terms=_terms(line),
         csv_table=_table(line),
         pictures=lambda: [
             *charts,
@@ -138,14 +156,12 @@ def _document(
     )
 
 
-def _summary(
-    r: TimelineResult, layout: Layout, head: str, peak_bytes: float, usable_bytes: float
-) -> list[Point]:
+def _summary(r: TimelineResult, head: str) -> list[Point]:
     """Sum up the step, its passes, what waits, the memory of the fullest stage."""
-    tone = tone_of(peak_bytes <= usable_bytes, peak_bytes, usable_bytes)
+    tone = tone_of(r.fits, r.peak_bytes, r.capacity_bytes)
     fullest = max(r.stages, key=lambda d: d.peak_bytes or 0.0).device + 1
-    drawn = f"{r.n_micro_batches:,} micro-batches through {layout.pp} stages, {r.schedule}"
-    memory = memory_point(peak_bytes, usable_bytes, None, tone)
+    drawn = f"{r.n_micro_batches:,} micro-batches through {r.layout.pp} stages, {r.schedule}"
+    memory = memory_point(r.peak_bytes, r.capacity_bytes, None, tone)
     return [
         Point("verdict", head.replace("\n", "; ") + ".", tone=tone),
         Point("passes", format_si(r.window_s, "s"), drawn),
@@ -155,6 +171,7 @@ def _summary(
         Point("transfers", format_si(r.transfer_wait_s, "s"), "waited for between stages"),
         Point("rest", format_si(r.step_s - r.window_s, "s"), "before and after the passes"),
         replace(memory, note=f"stage {fullest}, {memory.note}"),
+        *taken_points(r.taken),
         Point("next", "-o step.trace.json", "opens in ui.perfetto.dev; --show picture draws it"),
     ]
 
@@ -196,7 +213,8 @@ def _table(line: StepTimeline) -> Table:
     return Table.of({**columns, "peak_bytes": memory}, rows, "Time and memory of each stage")
 
 
-def _terms(line: StepTimeline, least: DeviceTime) -> tuple[Term, ...]:
+def _terms(line: StepTimeline) -> tuple[Term, ...]:
+    least = min(line.devices, key=lambda d: d.bubble_s)
     parts = {k: v for k, v in asdict(least).items() if k.endswith("_s") and v}
     fills = (
         f"stage {least.device + 1}, the busiest: its events fill the step; each from the step "

@@ -177,11 +177,11 @@ def _served(r: Mapping[str, Any]) -> PinnableRow:
     numbers = (f"{r[k]:,.3g}" for k in ("tokens_per_s_per_user", "tokens_per_s_per_gpu"))
     usd = r["usd_per_million_output_tokens"]
     cells = (
-        r["layout"],
+        r["label"],
         f"{r['at_most_per_s'] or 0.0:.3g}/s",
         *numbers,
         f"{usd:.3g}" if usd else "-",
     )
-    at = r["layout"].split()
+    at = r["label"].split()
     pins = {"tp": at[at.index("TP") + 1]} if "TP" in at[:-1] else {}
     return PinnableRow(cells, pins)

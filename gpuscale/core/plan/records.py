@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,19 @@ from gpuscale.core.run.checkpoint import SaveTime
 from gpuscale.core.run.goodput import Outlook
 from gpuscale.core.search.results import Counts
 from gpuscale.core.step.records import StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What every answer about a job says: its layout, its memory, and who said what."""
+
+    fits: bool
+    layout: Layout
+    peak_bytes: float
+    capacity_bytes: float
+    memory_interval_factor_80: float  # of the family, all settings known
+    taken: tuple[str, ...]  # what nobody said, and the option that says it
+    said_by: Mapping[str, str]  # value -> option, file and line, habit, search or default
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +91,10 @@ class ByMaturity:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanResult:
+class PlanResult(Settled):
     """The chosen layout (or, if nothing fits, the one that came closest) and all about it."""
 
-    fits: bool
     n_gpus: int
-    layout: Layout
     stage_layers: tuple[int, ...]  # of each pipeline stage
     family: str
     step_s: float
@@ -103,11 +115,8 @@ class PlanResult:
     asked_batch_tokens: float
     tokens_per_gpu: float  # of the batch asked for
     tokens_per_dp_rank: float
-    peak_bytes: float
-    capacity_bytes: float
     hbm_bytes: float
     headroom_bytes: float
-    memory_interval_factor_80: float
     run: Run | None
     outlook: Outlook | None  # of the run, with failures
     bill: Bill | None
@@ -121,7 +130,6 @@ class PlanResult:
     remedies: tuple[Remedy, ...]
     pareto: tuple[ParetoPoint, ...]
     counts: Counts
-    taken: tuple[str, ...]  # what nobody said, and the option that says it
     job: dict[str, Any]
     job_toml: str
 

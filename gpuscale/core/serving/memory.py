@@ -79,6 +79,12 @@ class CacheRoom:
     cache_bytes: float  # room of the KV cache; negative: the engine does not start
     usable_bytes: float  # of the device
 
+    @property
+    def peak_bytes(self) -> float:
+        """Memory of the GPU with its cache full. [byte]."""
+        kept = self.weights_bytes + self.activations_bytes + self.overhead_bytes
+        return kept + max(0.0, self.cache_bytes)
+
 
 def routed_params(ffn: AnyFfn, hidden: int) -> float:
     """Weights of all routed experts of one layer. [1]."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from gpuscale.core.bounds import Among, Overhead, Within
 from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.step.form import StepForm
 from gpuscale.core.step.maturity import TUNED, Maturity
@@ -82,8 +83,41 @@ class Hardware:
     site_factor: float = 1.0  # measured over expected steps of a person's own site
 
 
+Kernels = Annotated[str, Among(("2024", "2025", "2026a", "2026b", "untuned"))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyStep:
+    """What a framework family does in a step, as the top of its preset says it."""
+
+    attention: Annotated[str, Among(("flash", "unfused"))] = "flash"
+    gradient_bytes: Annotated[float, Within(1, 8)] = 2.0  # per parameter reduced
+    bucket_params: Annotated[float, Within(0, 1e15)] = (
+        0.0  # of one call of the exchange; 0: those of a layer
+    )
+    bucket_params_per_rank: Overhead = 0.0  # and at least so many for each of its ranks
+    parameter_gather_bytes: Annotated[float, Within(0.5, 8)] = 2.0
+    low_precision_gather: bool = False  # fp8 parameters gathered as one byte
+    quantised_tp_gather: bool = False  # and inputs of products under sequence parallelism
+    overlap_gather: bool = False  # ZeRO-1 weights come in behind the next forward pass
+    zero1_all_reduce: bool = False  # gradients all-reduced although the optimizer is sharded
+    outer_shards: bool = False  # HSDP: optimizer states shared between the groups too
+    stage_split: Annotated[str, Among(("even", "balanced", "greedy"))] = "even"  # `core.stages`
+    scatter_gather: bool = False  # stages exchange 1/tp of an activation per rank, then gather:
+    # Narayanan et al. 2021, section 4.1
+    deduplicated_all_to_all: bool = False  # a token crosses to a node once
+    rdma_dispatch: bool = False  # dedicated dispatch kernels, near the NIC's rate: DeepEP, HybridEP
+    fused_cross_entropy: bool = False
+    compiled: bool = True  # memory-bound operators fused, by a compiler or by hand
+    compiled_loss: bool = False  # torch.compile makes one kernel of softmax and loss
+    launches_experts: bool = True  # from the host, one by one; false where a compiler fuses them
+    recompute_stops_early: bool = False  # full recompute leaves out the last projection
+    # (torch.utils.checkpoint, early stop)
+    moe_kernels: Kernels = "2026a"
+
+
 @dataclass(frozen=True, slots=True)
-class Software:
+class Software(FamilyStep):
     """A framework family: the few physical parameters that its kernels and overlap set."""
 
     name: str
@@ -98,38 +132,18 @@ class Software:
     dp_exposed_frac: float = 0.0
     dp_network_exposed_frac: float = 0.0  # the same where the exchange crosses nodes
     pp_exposed_frac: float = 0.0
-    overlap_gather: bool = False  # ZeRO-1 weights come in behind the next forward pass
     gather_unoverlapped_frac: float = 0.0  # of the ZeRO-1 parameter all-gather
     gathers_per_layer: float = 1.0  # weight all-gathers of ZeRO-3, of which each pays latency
-    attention: str = "flash"  # "flash" | "unfused"
     flash_factor: float = 1.0  # attention efficiency relative to the architecture's best kernel
-    gradient_bytes: float = 2.0
-    bucket_params: float = 0.0  # of one call of the exchange; 0: those of a layer
-    bucket_params_per_rank: float = 0.0  # and at least so many for each of its ranks
-    parameter_gather_bytes: float = 2.0
-    low_precision_gather: bool = False  # fp8 parameters gathered as one byte
-    quantised_tp_gather: bool = False  # and inputs of products under sequence parallelism
-    zero1_all_reduce: bool = False  # gradients all-reduced although the optimizer is sharded
-    outer_shards: bool = False  # HSDP: optimizer states shared between the groups too
-    stage_split: str = "even"  # see core.stages.split_layers
-    scatter_gather: bool = False  # stages exchange 1/tp of an activation per rank, then gather
     expert_tp_default: bool = False
-    deduplicated_all_to_all: bool = False  # a token crosses to a node once
-    rdma_dispatch: bool = False  # dedicated dispatch kernels, near the NIC's rate
     dispatch_frac: float = 1.0  # bytes of a token on its way out, relative to 16 bits
-    fused_cross_entropy: bool = False
-    compiled_loss: bool = False
     cuda_graphs: str = "none"  # "none" | "layer" | "full"
-    compiled: bool = True
     overlap_ep: bool = False
     dualpipe: bool = False  # its two directions hide the all-to-all
-    launches_experts: bool = True  # from the host, one by one; false where a compiler fuses them
-    recompute_stops_early: bool = False  # full recompute leaves out the last projection
     selective_per_op: bool = False  # `selective` means per operator
     recompute_modules: tuple[str, ...] = ("core_attn",)
     grouped_factor: float = 1.0  # MoE kernel generation: grouped matmul rate
     dispatch_factor: float = 1.0  # MoE kernel generation: permute and router time
-    moe_kernels: str = "2026a"
     offload_layers: int = 0  # of a stage, whose activations wait on the host
     moment_bytes: float = 8.0  # of the optimizer, per parameter
     kept: MemoryParameters | None = None  # what a layer keeps, for the copies of offloaded ones

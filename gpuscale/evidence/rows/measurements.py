@@ -25,6 +25,7 @@ from gpuscale.evidence.rows.settings import (
     zero_stage_of,
 )
 from gpuscale.evidence.rows.words import Row, meaning, number, whole
+from gpuscale.io.settle import settle
 from gpuscale.io.software import load_software
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
@@ -152,23 +153,20 @@ def _layout(told: TrainingRun, row: Row, model: ModelSpec, is_layout: bool) -> L
     recompute, n_recompute = recompute_of(row.get("recompute", ""), model.n_layers, said["pp"])
     if (blocks := blocks_again(row, told.software, model.n_layers)) is not None:
         recompute, n_recompute = "full", blocks
-    usual = load_software(told.software).sequence_parallel
     parallel = row.get("sequence_parallel", "").lower()
-    return Layout(
-        **said,
-        **degrees,
-        dp=dp,
-        zero_stage=zero,
-        shard_group_size=shard_group_of(row, dp * degrees["cp"]),
-        sequence_parallel=said["tp"] > 1
-        and (parallel in ("yes", "true", "1") or (not parallel and usual)),
-        recompute=recompute,
-        recompute_layers=n_recompute,
-        schedule=meaning("schedule", row.get("pp_schedule", "")) or "1f1b",
-        precision=meaning("linears", row.get("precision", "")) or "bf16",
-        overlap_tp="vanilla tp" not in row.get("notes", "").lower(),
-        cp_kind="ring" if "megatron" in told.software or is_layout else "all-gather",
-    )
+    more: dict[str, Any] = {
+        "dp": dp,
+        "zero_stage": zero,
+        "shard_group_size": shard_group_of(row, dp * degrees["cp"]),
+        "sequence_parallel": parallel in ("yes", "true", "1") if parallel else None,
+        "recompute": recompute,
+        "recompute_layers": n_recompute,
+        "schedule": meaning("schedule", row.get("pp_schedule", "")) or None,
+        "precision": meaning("linears", row.get("precision", "")) or None,
+        "overlap_tp": "vanilla tp" not in row.get("notes", "").lower(),
+        "cp_kind": "ring" if "megatron" in told.software or is_layout else "all-gather",
+    }
+    return settle(said | degrees | more, load_software(told.software))
 
 
 def _measured(row: Row) -> dict[str, Any]:

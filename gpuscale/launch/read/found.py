@@ -20,22 +20,13 @@ MEGATRON_KEYS = {
 """Degree -> its key in Megatron-Core's configuration, and in all that hand one to it."""
 
 
-@dataclass(slots=True)
-class Found:
-    """A job as a launch file describes it. Degrees are counts, lengths tokens."""
+@dataclass(kw_only=True, slots=True)
+class Said:
+    """Machines, layout, batch and precision as written; None: the files do not say it."""
 
-    kind: str  # key of `read.detect.KINDS`
-    software: str = ""  # preset of the framework family
-    version: str = ""  # whose option names were known
-    model_name: str | None = None  # as the file names it: a hub id, a path, a preset
-    model: ModelSpec | None = None  # where the file holds the shape itself
-    mtp: bool = False  # its layer of multi-token prediction is trained, where that is to be said
-    method: str = "pretrain"  # pretrain, full, lora, qlora, dora, serve
-    n_gpus: int | None = None
     n_nodes: int | None = None
     gpus_per_node: int | None = None
-    usual_gpus: int | None = None  # that its recipe is for, where nothing else is said
-    gpu: str | None = None
+    n_gpus: int | None = None
     tp: int = 1
     pp: int = 1
     vpp: int = 1
@@ -45,39 +36,55 @@ class Found:
     dp: int | None = None  # only where the file itself says it
     dp_replicate: int | None = None  # HSDP
     zero_stage: int | None = None
-    sequence_parallel: bool | None = None
     micro_batch_size: int | None = None
     accumulation: int | None = None
     global_batch_size: int | None = None
     seq_len: int | None = None
     precision: str | None = None
     recompute: str | None = None
-    recompute_layers: int | None = None
     recompute_every: int | None = None  # one layer in so many
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    lora_rank: int | None = None
+    weights: str | None = None  # number format of a served or quantised model
+    kv: str | None = None
+    max_seqs: int | None = None
+    memory_utilization: float | None = None
+    serves: dict[str, Any] = field(default_factory=dict)  # what else `serve` is asked, by its words
+    rl: dict[str, int | str | bool] = field(
+        default_factory=dict
+    )  # method and samples, by `memory`'s words
+    unread: dict[str, str] = field(default_factory=dict)  # field -> the variable that says it
+
+
+@dataclass(slots=True)
+class Found(Said):
+    """A job as a launch file describes it. Degrees are counts, lengths tokens."""
+
+    kind: str  # key of `read.detect.KINDS`
+    software: str = ""  # preset of the framework family
+    version: str = ""  # whose option names were known
+    model_name: str | None = None  # as the file names it: a hub id, a path, a preset
+    model: ModelSpec | None = None  # where the file holds the shape itself
+    mtp: bool = False  # its layer of multi-token prediction is trained, where that is to be said
+    method: str = "pretrain"  # pretrain, full, lora, qlora, dora, serve
+    usual_gpus: int | None = None  # that its recipe is for, where nothing else is said
+    gpu: str | None = None
+    sequence_parallel: bool | None = None
+    recompute_layers: int | None = None
     cp_kind: str | None = None
     schedule: str | None = None
     order: str | None = None  # of the ranks
     stage_layers: tuple[int, ...] | None = None
     layers_per_chunk: tuple[int, int] | None = None  # and what the ends count more, of torchtitan
     held: dict[str, float] = field(default_factory=dict)  # states -> part of them that is held
-    offload_optimizer: bool = False
-    offload_parameters: bool = False
     offload_activations: bool = False
     overlap_tp: bool | None = None
     overlap_dp: bool | None = None
     settings: dict[str, Any] = field(default_factory=dict)  # of `core.settings.JobSettings`
-    rl: dict[str, int | str | bool] = field(
-        default_factory=dict
-    )  # method and samples, by `memory`'s words
     tuning: dict[str, str] = field(default_factory=dict)  # loss and attention, by `memory`'s words
     optimizer: str | None = None
-    lora_rank: int | None = None
     targets: tuple[str, ...] = ()  # maps with an adapter; none: as the front end chooses
-    weights: str | None = None  # number format of a served or quantised model
-    kv: str | None = None
-    max_seqs: int | None = None
-    memory_utilization: float | None = None
-    serves: dict[str, Any] = field(default_factory=dict)  # what else `serve` is asked, by its words
     role: str = ""  # prefill or decode, of a server's pools
     workers: int = 1  # of such a pool
     asked: dict[str, str] = field(
@@ -92,7 +99,6 @@ class Found:
     program: str = ""  # Python file that is started
     options: dict[str, Any] = field(default_factory=dict)  # what that program is told
     defaults: bool = False  # of a program that a command or a file tells the rest
-    unread: dict[str, str] = field(default_factory=dict)  # field -> the variable that says it
     wrong: list[str] = field(default_factory=list)  # the framework refuses it
     beyond: list[str] = field(default_factory=list)  # why nothing can be predicted
     places: dict[str, str] = field(default_factory=dict)  # field -> the option as written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
@@ -98,6 +99,9 @@ def _quiet(read: Read, file: tuple[str, str], options: Mapping[str, Any]) -> lis
         return []
 
 
+FIELDS = tuple(f.name for f in fields(Found))
+
+
 def joined(found: Sequence[Found], rank: Mapping[str, int]) -> Found:
     """One record of all: the training file decides, the others fill in what it leaves out.
 
@@ -106,7 +110,7 @@ def joined(found: Sequence[Found], rank: Mapping[str, int]) -> Found:
     empty = Found("")
     first, *others = sorted(found, key=lambda f: rank.get(f.kind, 99))
     for other in others:
-        for field in Found.__slots__:
+        for field in FIELDS:
             if field in ("kind", "version", "software", "program", "options", "source"):
                 continue
             value, new = getattr(first, field), getattr(other, field)
