@@ -193,9 +193,9 @@ def trl(job):
         if re.fullmatch(r"(trl\.scripts\.)?(sft|dpo|grpo|rloo)(\.py)?", w)
     )
     kind = re.search("sft|dpo|grpo|rloo", words[at])[0]
-    script = getattr(
-        importlib.import_module(f"trl.scripts.{kind}"), "GRPOScriptArguments", ScriptArguments
-    )
+    module = importlib.import_module(f"trl.scripts.{kind}")
+    own = (k for n, k in vars(module).items() if n.endswith("ScriptArguments"))
+    script = next(own, ScriptArguments)
     parser = utils.TrlParser((script, only_fields(kinds[kind]), ModelConfig))
     parser.parse_args_and_config(args=words[at + 1 :])
 

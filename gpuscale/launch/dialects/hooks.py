@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects import megatron, meshes
+from gpuscale.launch.wrap import filled
 
 Fields = Mapping[str, Any]
 
@@ -234,25 +235,9 @@ def script_of(framework: str, table: Fields) -> str:
     for key, value in table.items():
         part, _, name = key.rpartition(".")
         parts[part].append(f"    {name}={value!r},")
-    lines = [
-        "from unsloth import FastLanguageModel",
-        "from datasets import load_dataset",
-        "from trl import SFTConfig, SFTTrainer",
-        "",
-        "model, tokenizer = FastLanguageModel.from_pretrained(",
-        *parts["load"],
-        ")",
-    ]
     if any("r=" in line for line in parts["peft"]):
-        lines += ["model = FastLanguageModel.get_peft_model(", "    model,", *parts["peft"], ")"]
-    lines += [
-        "args = SFTConfig(",
-        *parts[""],
-        ")",
-        'data = load_dataset("yahma/alpaca-cleaned", split="train")',
-        "trainer = SFTTrainer(",
-        "    model=model, processing_class=tokenizer, train_dataset=data, args=args",
-        ")",
-        "trainer.train()",
-    ]
-    return "\n".join(lines) + "\n"
+        head = ["model = FastLanguageModel.get_peft_model(", "    model,"]
+        parts["peft"] = [*head, *parts["peft"], ")"]
+    else:
+        parts["peft"] = []
+    return filled("unsloth", load=parts["load"], peft=parts["peft"], arguments=parts[""])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.io.toml import Table
+from gpuscale.launch.options import launch_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -267,32 +268,5 @@ def _mixed_precision(job: TrainingLaunch) -> Any:
 
 
 MIXED = "megatron.bridge.training.mixed_precision"
-PRECISION: dict[str, tuple[str, Table]] = {
-    "bf16": ("bf16_mixed", {}),
-    "fp16": ("fp16_mixed", {}),
-    "fp8": (
-        "bf16_with_fp8_current_scaling_mixed",
-        {
-            "fp8": "hybrid",
-            "fp8_recipe": "tensorwise",
-            "first_last_layers_bf16": True,
-            "num_layers_at_start_in_bf16": 1,
-            "num_layers_at_end_in_bf16": 1,
-            "fp8_param_gather": True,
-        },
-    ),
-    "mxfp8": (
-        "bf16_with_mxfp8_mixed",
-        {
-            "fp8": "e4m3",
-            "fp8_recipe": "mxfp8",
-            "fp8_param_gather": True,
-            "reuse_grad_buf_for_mxfp8_param_ag": True,
-        },
-    ),
-    "nvfp4": (
-        "bf16_with_nvfp4_mixed",
-        {"fp4": "e2m1", "fp4_recipe": "nvfp4", "fp4_param_gather": True},
-    ),
-}
-"""Names of `mixed_precision`, and what each sets beside bf16 (`training/mixed_precision.py`)."""
+PRECISION: dict[str, tuple[str, Table]] = launch_table("words")["megatron"]["mixed"]
+"""Format -> name of `mixed_precision`, and what it sets beside bf16."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.heard import NEUTRAL, says_how
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, named_model
 
 if TYPE_CHECKING:
@@ -19,20 +20,8 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 """What is said of a job: names of `launch.read.found.Found`, of its tables with a dot before."""
 
-REST: Table = {
-    **dict.fromkeys(("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "accumulation"), 1),
-    **dict.fromkeys(("overlap_tp", "overlap_dp", "overlap_pp"), True),
-    **dict.fromkeys(("offload_optimizer", "offload_parameters", "offload_activations"), False),
-    **dict.fromkeys(("offload_gradients", "train_embeddings", "embeddings_frozen"), False),
-    **dict.fromkeys(("compiled", "packing", "rl.no_kl", "rl.rule_reward"), False),
-    "rl.updates": 1,
-    "frozen_layers": 0,
-    "sequence_parallel": False,
-    "recompute": "none",
-    "schedule": "1f1b",
-    "order": "tp-cp-dp-pp",
-    "base": "bf16",
-}
+_WORDS = launch_table("words")["rows"]
+REST: Table = _WORDS["rest"]
 """Value of a field that needs no words: what every framework does when it is not said."""
 
 
@@ -103,12 +92,7 @@ def precision_of(word: str) -> str | None:
     return None
 
 
-PRECISIONS = {
-    "fp8": ("fp8", "float8", "transformer-engine"),
-    "bf16": ("bf16", "bfloat16"),
-    "fp16": ("fp16", "float16", "16-mixed", "16-true"),
-    "fp32": ("fp32", "float32", "32-true"),
-}
+PRECISIONS: dict[str, list[str]] = _WORDS["precisions"]
 """Format -> what its words hold, in the order in which they are told apart."""
 
 
@@ -221,12 +205,7 @@ def _put_unknown(found: Found, row: RowSpec, option: str, word: str) -> None:
         found.not_understood.append(f"{option}: {word}")
 
 
-TAKEN = ("n_nodes", "gpus_per_node", "micro_batch_size", "global_batch_size", "seq_len") + (
-    "rl.prompts",
-    "rl.prompt",
-    "rl.max_response",
-    "rl.group",
-)
+TAKEN: list[str] = _WORDS["taken"]
 """Numbers of which it is said that a framework's default is taken."""
 FIELDS = {"model": "model_name"}
 """Field of a row -> that of the record, where they differ."""

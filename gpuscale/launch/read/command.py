@@ -19,7 +19,6 @@ from gpuscale.launch.read import (
     trainer,
     verl,
 )
-from gpuscale.launch.read.configured import read_configured
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.kinds import of_table
 from gpuscale.launch.read.nested import nest
@@ -51,7 +50,7 @@ def command(words: list[str], stem: str) -> Found | None:
         return recipes.read_recipe(words)
     if recipes.is_nemo(words):
         return recipes.read_nemo(words)
-    if (found := commands.started(words) or read_configured(words)) is not None:
+    if (found := commands.started(words)) is not None:
         return found
     if any(w.lstrip("+").startswith("trainer.policy.model.path=") for w in words):
         return of_table(nest(key_values(words)), "rl")

@@ -1,32 +1,34 @@
-"""Commands that a file tells the rest."""
+"""Commands that a file tells the rest; their options override it."""
 
 from __future__ import annotations
 
 import re
 
-from gpuscale.launch.read.found import Found
+from gpuscale.io.toml import Table
+from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.options import launch_table
+from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.kinds import KINDS
+from gpuscale.launch.read.nested import Nested, nest
+from gpuscale.launch.read.program import options_in
 from gpuscale.launch.read.tables import key_values
 
-FRONTS = {
-    "primus-cli": ("megatron", ("train",)),
-    "llamafactory-cli": ("llama-factory", ("train",)),
-    "lmf": ("llama-factory", ("train",)),
-    "axolotl": ("axolotl", ("train",)),
-    "axolotl.cli.train": ("axolotl", ()),
-    "oumi": ("oumi", ("train",)),
-    "tune": ("torchtune", ("run",)),
-}
-"""Program -> kind of its files, and the words that make it train."""
+_WORDS = launch_table("words")["commands"]
+FRONTS: dict[str, tuple[str, list[str]]] = _WORDS["fronts"]
+PROGRAMS: dict[str, str] = _WORDS["programs"]
+USUAL: dict[str, dict[str, str]] = _WORDS["litgpt"]
+LITGPT = {"lora": "finetune_lora", "full": "finetune_full", "adapter": "", "adapter_v2": ""}
+"""Word behind `litgpt finetune`, as the first releases have it -> command."""
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 
 
 def started(words: list[str]) -> Found | None:
-    """Read a command of a front end that trains as a file says: `llamafactory-cli train FILE`."""
+    """Read a command whose job is a file: `llamafactory-cli train FILE`; None for any other."""
     names = ["primus-cli" if "primus/cli" in w else w.rsplit("/", 1)[-1] for w in words]
     at = next((i for i, name in enumerate(names) if name in FRONTS), None)
     if at is None:
-        return None
+        return _configured(words)
     kind, verbs = FRONTS[names[at]]
     rest = words[at + 1 :]
     if verbs and not any(verb in rest[:8] for verb in verbs):
@@ -49,4 +51,45 @@ def one_device(name: str, found: list[Found]) -> list[Found]:
     for one in found:
         if one.kind == "torchtune" and re.search("single[-_]device", name.rsplit("/", 1)[-1]):
             one.n_gpus = 1
+    return found
+
+
+def _configured(words: list[str]) -> Found | None:
+    """Read a command that starts a framework's program with a YAML and overrides."""
+    if "litgpt" in words[:6]:
+        return _litgpt(words[words.index("litgpt") + 1 :])
+    kind = next((k for k, p in PROGRAMS.items() if any(re.search(p, w) for w in words)), "")
+    named = [w.partition("=")[2] or w for w in words if w.endswith((".yaml", ".yml"))]
+    if not named or (table := KINDS.get(kind)) is None:
+        return None
+    found = Found(kind, software=table.software, method=table.method)
+    put(dialect(kind), Nested(found, nest(overrides(words))), whole=False)
+    name = re.split("[/}]", named[0])[-1]
+    found.beside.append(named[0] if UNSET not in name else "its YAML")
+    return found
+
+
+def overrides(words: list[str]) -> Table:
+    """`--a.b=c`, `--a.b c` and `a.b=c` of a command, by their dotted keys.
+
+    >>> overrides(["train.py", "x.yaml", "--train.lr", "1", "--model.n=2", "max_seq_len=8"])
+    {'max_seq_len': '8', 'train.lr': '1', 'model.n': '2'}
+    """
+    return key_values(words) | options_in(words)
+
+
+def _litgpt(words: list[str]) -> Found | None:
+    """Read `litgpt finetune_lora CHECKPOINT --train.micro_batch_size 4`, with its defaults."""
+    task, *rest = words or [""]
+    if task == "finetune":
+        task = LITGPT[rest.pop(0) if rest and rest[0] in LITGPT else "lora"]
+    if task not in USUAL:
+        return None
+    said = overrides(rest)
+    named = said.pop("config", None)
+    first = rest[0] if rest and not rest[0].startswith("-") else ""
+    model = {"model_name" if task == "pretrain" else "checkpoint_dir": first}
+    usual = {} if named else USUAL[task]
+    found = KINDS["litgpt"].found(nest(usual | (model if first else {}) | said))
+    found.beside += [str(named)] if named else []
     return found

@@ -8,6 +8,7 @@ import re
 import shlex
 
 from gpuscale.io.toml import Table
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.tables import as_flags
 
 _DUMPED = re.compile(r"^\W{0,40}([a-z][a-z0-9_]+) \.{2,}[ \t]?([^\n]*)$", re.MULTILINE)
@@ -21,24 +22,10 @@ _TORCHTITAN = re.compile(r"Running with (?:args|configs?): (?=\{)")
 _NAMED = re.compile(r'"_name_or_path": "([^"\n]{1,200})"|models--([\w.-]{1,60}?)--([\w.-]{1,90})/')
 _TOTAL = re.compile(r"Total train batch size [^=\n]{0,60}= (\d{1,9})")
 _PAIR = re.compile(r"(\w+)=('[^']*'|[^,()]+)")
-OF_TRAINER = (
-    "per_device_train_batch_size gradient_accumulation_steps gradient_checkpointing bf16 fp16 "
-    "optim max_seq_length max_length packing torch_compile use_liger_kernel"
-).split()
+OF_TRAINER, OF_SGLANG, PROGRAM = launch_table("words")["dump"].values()
 MOST_OBJECT = 40_000
 LEAST = 8
 """Arguments that make a dump: a message may have a line of dots."""
-OF_SGLANG = (
-    "model_path tp_size pp_size dp_size ep_size mem_fraction_static max_running_requests "
-    "context_length chunked_prefill_size quantization kv_cache_dtype dtype disable_cuda_graph"
-).split()
-PROGRAM = (
-    "world_size rank local_rank data_parallel_size padded_vocab_size iteration params_dtype "
-    "consumed_train_samples consumed_valid_samples num_floating_point_operations_so_far "
-    "virtual_pipeline_model_parallel_size transformer_pipeline_model_parallel_size "
-    "model_parallel_size"
-).split()
-"""Keys that Megatron computes, and that no option sets."""
 PER_STAGE = "num_layers_per_virtual_pipeline_stage"
 GPUS_OF_NODE = 8
 

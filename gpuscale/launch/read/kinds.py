@@ -47,7 +47,8 @@ class Kind:
         found = Found(self.kind, software=self.software, method=self.method)
         at = Nested(found, table)
         put(dialect(self.kind), at)
-        READERS[self.kind](at)
+        if reader := READERS.get(self.kind):
+            reader(at)
         put_unheard(found, table, at.heard, known_keys(self.kind))
         if self.beside and (other := at.text(self.beside)):
             found.beside.append(other)

@@ -313,14 +313,8 @@ PATHS = ("Path", "open", "abspath", "expanduser", "snapshot_download")
 COPIES = ("copy", "deepcopy", "resolve", "absolute", "read_text", "as_posix", "items")
 """Methods whose value is here that of what they are of."""
 LOADS = ("safe_load", "load", "loads", "full_load", "parse_toml")
-CASTS: dict[str, Callable[[Any], Any]] = {
-    "int": int,
-    "float": float,
-    "str": str,
-    "bool": bool,
-    "len": len,
-    "round": round,
-}
+_CALLS: tuple[Callable[..., Any], ...] = (int, float, str, bool, len, round)
+CASTS = {call.__name__: call for call in _CALLS}
 _SIGNS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

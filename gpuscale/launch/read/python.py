@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.rows import precision_of
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.program import says_the_job
 from gpuscale.launch.read.program_text import Look, Program, nowhere, unwarned
@@ -38,46 +39,18 @@ def read_python(
     return found or read_recipe_script(tree) or read_servers(program)
 
 
-LOADED = (
-    "Fast",
-    "AutoModel",
-    "ForCausalLM",
-    "AutoLiger",
-    "ForConditionalGeneration",
-    "LMHeadModel",
+_WORDS = launch_table("words")["python"]
+LOADED, TRL, MODEL_KEYS, PARSERS, LOADING, OF_OTHERS = (
+    tuple(_WORDS[n]) for n in "loaded trl model_keys parsers loading of_others".split()
 )
+TRAINERS: dict[str, str] = _WORDS["trainers"]
+OTHER_ADAPTERS = re.compile(_WORDS["other_adapters"], re.IGNORECASE)
+OTHER_MODELS: list[tuple[str, str]] = _WORDS["other_models"]
 NOT_MODELS = re.compile(r"(?i)tokeni|processor|config|peft|adapter|extractor|vae|unet|scheduler")
-TRAINERS = {"DPO": "dpo", "GRPO": "grpo", "ORPO": "orpo", "RLOO": "rloo", "CPO": "simpo"}
-"""First letters of TRL's trainers and of their arguments -> method."""
-TRL = ("SFTConfig", "DPOConfig", "GRPOConfig", "ORPOConfig", "RLOOConfig", "KTOConfig", "CPOConfig")
-"""Arguments of TRL's trainers, which checkpoint activations and train in bf16 unless told not to
-(trl/trainer/base_config.py, from 0.20)."""
 OTHER_TRAINERS = re.compile(r"^(KTO|Reward|PRM|GKD|PPO|XPO|NashMD|OnlineDPO|BCO|MiniLLM|GOLD)")
-MODEL_KEYS = ("model_name", "pretrained_model_name_or_path", "model_name_or_path", "model")
-PARSERS = ("HfArgumentParser", "TrlParser", "H4ArgumentParser", "parse_args_into_dataclasses")
-"""Calls of programs that a command line or a YAML tells the arguments of the trainer."""
-LOADING = tuple(
-    "attn_implementation max_seq_length load_in_4bit load_in_8bit dtype torch_dtype".split()
-)
 BITS = ("load_in_4bit", "load_in_8bit")
 ARGUMENTS = {"per_device_train_batch_size", "output_dir", "num_train_epochs", "max_steps"}
-OTHER_ADAPTERS = re.compile(
-    r"^(Vera|LoHa|LoKr|OFT|BOFT|IA3|AdaptionPrompt|Prefix\w*|Prompt\w*|PTuning|PromptEncoder|Uni\w+"
-    r"|FourierFT|VBLoRA|Bone|Miss|Poly|LNTuning|HRA|RandLora|Trainable\w+|C3A|Waft|Shira|Road|XLora"
-    r"|Ada|Bottleneck\w*|Ln\w+|Cartridge|Delora|Gralora)Config$",
-    re.IGNORECASE,
-)
-"""Arguments of peft's adapters that are no LoRA (peft/tuners)."""
 NO_LM = "no language model"
-OTHER_MODELS = (
-    (
-        r"Seq2SeqLM|T5For|Bart|Whisper|SpeechSeq2Seq|EncoderDecoder|Blender|Pegasus|Marian|M2M|NLLB",
-        "an encoder and a decoder",
-    ),
-    (r"MaskedLM|SequenceClass|TokenClass|QuestionAnsw|Bert|SentenceTransf", NO_LM),
-    (r"Vision|Image|_VL|VL[FM]|Llava|Multimodal|Audio|Omni|Paligemma", "images or sound too"),
-)
-"""What the name of a loaded class holds -> what it trains."""
 
 
 @dataclass
@@ -140,10 +113,6 @@ class _Reading:
 
 
 ADAPTS = ("LoraConfig", "get_peft_model")
-
-
-OF_OTHERS = tuple("nemo megatron lightning pytorch_lightning nnscaler fairseq composer ray".split())
-"""Libraries whose `Trainer` is another."""
 
 
 def _script(program: Program) -> Found | None:

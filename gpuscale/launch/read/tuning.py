@@ -163,15 +163,6 @@ def _automodel(at: Nested) -> None:
         found.beyond.append("images, video or sound: more than a language model trains")
 
 
-def _mistral(at: Nested) -> None:
-    """mistral-finetune: LoRA over torch's FSDP, activations checkpointed (finetune/args.py)."""
-    found = at.found
-    found.precision, found.recompute = found.precision or "bf16", found.recompute or "full"
-    found.zero_stage = 3
-    found.method = "lora" if at.true("lora.enable", default=True) else "full"
-    found.lora_rank = found.lora_rank or 64
-
-
 def _prime_rl(at: Nested) -> None:
     """prime-rl: a trainer and an orchestrator; the GPUs that train are those of the answer."""
     found = at.found
@@ -209,7 +200,6 @@ READERS = {
     "veomni": _veomni,
     "oumi": _oumi,
     "nemo-automodel": _automodel,
-    "mistral-finetune": _mistral,
     "prime-rl": _prime_rl,
 }
 """Framework -> what reads what its rows do not say."""
