@@ -194,8 +194,8 @@ def trl(job):
     )
     kind = re.search("sft|dpo|grpo|rloo", words[at])[0]
     module = importlib.import_module(f"trl.scripts.{kind}")
-    own = (k for n, k in vars(module).items() if n.endswith("ScriptArguments"))
-    script = next(own, ScriptArguments)
+    own = [k for n, k in vars(module).items() if n.endswith("ScriptArguments")]
+    script = own[-1] if own else ScriptArguments
     parser = utils.TrlParser((script, only_fields(kinds[kind]), ModelConfig))
     parser.parse_args_and_config(args=words[at + 1 :])
 
