@@ -20,7 +20,7 @@ from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.fit.least_squares import fit
 from gpuscale.evidence.score.records import quantile
-from gpuscale.io.finetune import finetune_site
+from gpuscale.io.finetune import as_loaded, finetune_site
 from gpuscale.io.step_calibration import Calibration, load_calibration
 from gpuscale.io.tables import read_rows
 
@@ -81,9 +81,11 @@ class FinetuneRow:
 
 
 def read(path: str) -> list[FinetuneRow]:
-    """Read the runs of a file that the command can predict."""
+    """Read the runs of a file that the command can predict; what is held out stays unseen."""
     found = []
     for row in read_rows(path):
+        if row.get("half") == "held-out":
+            continue
         try:
             run = tuned_row(row)
         except (ValueError, GpuscaleError):
@@ -96,6 +98,7 @@ def read(path: str) -> list[FinetuneRow]:
 def predict(row: FinetuneRow, p: FinetuneParameters) -> float:
     """Predicted over measured memory of a row, as a logarithm."""
     run, bench = row.run, row.run.case.bench
+    p = as_loaded(p, run.case.job)
     memory = finetune_memory(bench.model, bench.facts, run.case.job, p)
     return math.log(memory.kind_bytes(run.memory_kind) / (run.memory_bytes or 1.0))
 

@@ -144,7 +144,8 @@ class JobOptions(KernelOptions):
         "tuned (somebody searched layout and kernels on this stack), as-it-comes or script (own "
         "training loop). [default: as jobs of the software are]",
         known=MATURITIES,
-        instead="fine-tuning and RL are fitted to jobs as they come",
+        tasks=(*PRETRAIN, "tune"),
+        instead="RL is fitted to steps as they come",
     )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.finetune.parameters import kept_in
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import Calibration, load_calibration
@@ -74,4 +75,9 @@ def finetune_site(
         calibration=cal,
         gpu=gpu.name,
     )
-    return FinetuneFigures(hw, sw, finetune_parameters(software))
+    return FinetuneFigures(hw, sw, as_loaded(finetune_parameters(software), job))
+
+
+def as_loaded(p: FinetuneParameters, job: Job) -> FinetuneParameters:
+    """Parameters with the weights in the format that a job says, where it says one."""
+    return kept_in(p, job.weights, full=not job.method.adapts) if job.weights else p

@@ -93,6 +93,14 @@ def _way(software: SoftwareSpec, has_experts: bool, name: str) -> Way:
     return Way(median, *reach)
 
 
+def reach_of(software: SoftwareSpec, has_experts: bool, name: str) -> Maturity:
+    """Width of a maturity alone, of software that is fitted to jobs as they come."""
+    if name == "tuned":
+        return Maturity(name)
+    own = _row("moe" if has_experts else software.stack, name)
+    return Maturity(name, 1.0, own["faster"], own["slower"])
+
+
 def evidence(gpu: GpuSpec, has_experts: bool) -> tuple[str, ...]:
     """Name what of a job bears on whether somebody tuned it.
 

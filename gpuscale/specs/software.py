@@ -55,6 +55,7 @@ class SoftwareRl(Spec):
     generate_layer_s: Annotated[float, Field(gt=0, le=1)] | None = None
     generate_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     tensor_sync_s: tuple[float, float] | None = None  # colocated, between pools
+    reference_on_host: bool | None = None
     sources: dict[str, str] = Field(default_factory=dict)
 
 

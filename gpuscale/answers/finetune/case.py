@@ -13,6 +13,7 @@ from gpuscale.answers.options import Wired
 from gpuscale.answers.saved import saved_job
 from gpuscale.core.finetune.bench import Bench
 from gpuscale.core.finetune.method import Job, Method, canonical, check
+from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import OPTIMIZERS, optimizer
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
@@ -20,12 +21,14 @@ from gpuscale.core.memory.parameters import FP32_BYTES
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
 from gpuscale.io.inputs import load_inputs
+from gpuscale.io.maturity import reach_of
 from gpuscale.io.software import load_software
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gpuscale.answers.memory import Memory
+    from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.finetune.states import Optimizer
     from gpuscale.core.habits import Habit
@@ -48,10 +51,22 @@ class FinetuneCase:
     habits: Mapping[str, Habit] = field(default_factory=dict)  # of the framework that was named
     unsaid: frozenset[str] = frozenset()  # settings that the question leaves open
     named: bool = True  # a framework was named
+    told_maturity: str | None = None
 
     def family(self) -> SoftwareSpec:
         """Preset whose figures hold for the job."""
         return family_for(self.software, self.job)
+
+    @property
+    def maturity(self) -> str:
+        """How far the job was tuned: as said, else a framework as it comes, or an own script."""
+        return self.told_maturity or ("as-it-comes" if self.named else "script")
+
+    def step_ends_s(self, trial: Trial) -> tuple[float, float]:
+        """80 % interval of a step: of the family's own tables, as wide as its maturity. [s]."""
+        width, step = self.bench.site(trial.job)[2].step_interval_factor_80, trial.step.step_s
+        reach = reach_of(self.family(), self.loaded.model.has_experts, self.maturity)
+        return reach.interval_s(step / width, step, step * width)
 
     def warnings(self) -> list[str]:
         """Say what the GPU cannot do as asked, and what of the model is not counted."""
@@ -169,11 +184,11 @@ def _attention_of(software: SoftwareSpec, taken: Mapping[str, Habit]) -> str:
 
 def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], FinetuneFigures]:
     """Make the function that gives a job's figures on a cluster, each kind of job once."""
-    known: dict[tuple[str, bool, str, str], FinetuneFigures] = {}
+    known: dict[tuple[str, bool, str, str, str], FinetuneFigures] = {}
 
     def site(job: Job) -> FinetuneFigures:
         family = family_for(software, job)
-        key = (job.attention, job.compiled, job.layout.precision, family.name)
+        key = (job.attention, job.compiled, job.layout.precision, job.weights, family.name)
         if key not in known:
             known[key] = finetune_site(cluster, family, job)
         return known[key]
@@ -197,7 +212,7 @@ def make_case(
     software = software or asked.software
     chosen = software or default_software(kind, n_gpus)
     family = load_software(chosen)
-    facts = job_facts(kind, asked.method, n_gpus)
+    facts = job_facts(kind, asked)
     tuned, taken = with_habits(tuning_software(family), chosen, facts, asked.base)
     loaded = load_inputs(
         asked,
@@ -221,6 +236,7 @@ def make_case(
         attention=asked.attention or _attention_of(own, taken),
         compiled=asked.compiled or habits.compiled,
         eval_batch=asked.eval_batch or 0,
+        weights=asked.base if asked.base in WEIGHTS else "",
     )
     bench = Bench(
         model=model,
@@ -243,6 +259,7 @@ def make_case(
         habits={name: habit for name, habit in taken.items() if name in unsaid},
         unsaid=unsaid,
         named=bool(asked.software),
+        told_maturity=asked.maturity,
     )
 
 
@@ -285,6 +302,7 @@ def _unsaid(asked: Memory) -> frozenset[str]:
         "loss": asked.loss,
         "optimizer": asked.optimizer,
         "zero_stage": asked.zero,
+        "weights": asked.base,
     }
     return frozenset(name for name, value in told.items() if not value and value != 0)
 

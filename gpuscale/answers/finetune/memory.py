@@ -14,6 +14,7 @@ from gpuscale.answers.finetune.verdict import said_enough, verdict_of
 from gpuscale.answers.finetune.wanted import settled
 from gpuscale.answers.finetune.words import (
     PARTS,
+    ends_text,
     habit_text,
     head_points,
     head_text,
@@ -46,6 +47,7 @@ from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.records import made_of
+from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import preset_names
@@ -87,6 +89,7 @@ class TuningMemory(Peak):
     step_s: float
     step_low_s: float  # 80 % interval
     step_high_s: float
+    maturity: str
     tokens_per_s: float
     expected: FinetuneMemory
     ideal: FinetuneMemory
@@ -151,10 +154,11 @@ def _result(
     host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
     bench, job, model = case.bench, case.job, case.loaded.model
     memory, ideal = trial.memory, finetune_memory(case.loaded.model, bench.facts, job, IDEAL)
-    mends, width = None, bench.site(job)[2].step_interval_factor_80
+    mends = None
     if not verdict.fits:
         mends = (trial.fits and said_enough(case, trial)) or enough(bench, trial)
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
+    low_s, high_s = case.step_ends_s(trial)
     return made_of(
         TuningMemory,
         verdict,
@@ -163,13 +167,14 @@ def _result(
         job.layout,
         fits=verdict.fits and not short_of_host(host_bytes, asked.host_memory),
         enough=mends,
+        step_low_s=low_s,
+        step_high_s=high_s,
+        maturity=case.maturity,
         layout=job.layout,
         peak_bytes=memory.total_bytes,
         capacity_bytes=bench.usable_bytes,
         hbm_bytes=case.loaded.gpu.hbm_bytes,
         headroom_bytes=bench.usable_bytes - memory.total_bytes,
-        step_low_s=trial.step.step_s / width,
-        step_high_s=trial.step.step_s * width,
         memory_interval_factor_80=trial.interval_factor_80,
         nvidia_smi_bytes=memory.total_bytes,
         ideal_total_bytes=ideal.total_bytes,
@@ -346,7 +351,8 @@ def memory_summary(case: FinetuneCase, job: Job, r: TuningMemory, said: str) -> 
         f"{r.trained_params / 1e6:,.1f} M parameters are trained"
     )
     found = head_points(case, job, r, said)
-    found.append(Point("step", time_text(r.step_s), f"{r.tokens_per_s:,.0f} tokens/s"))
+    rate = f"(80 % {WORDS[r.maturity]}: {ends_text(r)}), {r.tokens_per_s:,.0f} tokens/s"
+    found.append(Point("step", time_text(r.step_s), rate))
     found += [Point("longest", room)] if r.fits else remedy_points(r.remedies)
     if r.fewest_gpus is not None:
         found.append(Point("fewest GPUs", f"{r.fewest_gpus:,}"))

@@ -246,8 +246,7 @@ def _result(
     bill = bill_of(
         asked, case.loaded.cluster, chosen.run_s, chosen.n_gpus, given=given, tokens=tokens
     )
-    width = case.bench.site(trial.job)[2].step_interval_factor_80
-
+    low_s, high_s = case.step_ends_s(trial)
     alone = len(options) == 1 and len(_places(asked)) == 1
     bold = bolder(asked, case, trial) if alone else None
     return made_of(
@@ -259,8 +258,9 @@ def _result(
         trial.job,
         tokens=tokens,
         chosen=chosen,
-        step_low_s=trial.step.step_s / width,
-        step_high_s=trial.step.step_s * width,
+        maturity=case.maturity,
+        step_low_s=low_s,
+        step_high_s=high_s,
         memory_interval_factor_80=trial.interval_factor_80,
         cost_usd=bill.charge.usd,
         bill=bill,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.words import (
+    ends_text,
     head_points,
     memory_terms,
     remedy_points,
@@ -22,6 +23,7 @@ from gpuscale.core.finetune.bench import BenchChange
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.bill import Bill
+from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.step.records import Breakdown
 from gpuscale.core.words import STEP_PARTS, gb
 from gpuscale.render.document import Column, Point, Table
@@ -82,6 +84,7 @@ class TuningPlan(Room):
     step_s: float
     step_low_s: float  # 80 % interval
     step_high_s: float
+    maturity: str  # tuned, as-it-comes or script: how wide the interval is
     tokens_per_s: float
     decides: str  # the setting that nobody said and that moves the peak most
     run_s: float
@@ -105,12 +108,11 @@ def plan_facts(
     c, step = r.chosen, trial.step
     which = "without padding" if step.tokens < step.padded_tokens else "all of them trained on"
     room = f"of {gb(c.capacity_bytes)} usable" if c.fits else f"does not fit {gb(c.capacity_bytes)}"
-    between = f"{time_text(r.step_low_s)} to {time_text(r.step_high_s)}"
     rate = f"{c.tokens_per_s / c.n_gpus:,.0f} per GPU, {which}"
     rows = [
         ("memory", gb(c.peak_bytes), room),
         ("", "", f"80 % interval {r.peak_low_bytes / 1e9:,.1f} to {gb(r.peak_high_bytes)}"),
-        ("step", time_text(c.step_s), f"{between}, {c.global_batch_size} sequences"),
+        ("step", time_text(c.step_s), f"{ends_text(r)}, {c.global_batch_size} sequences"),
         ("tokens/s", f"{c.tokens_per_s:,.0f}", rate),
         ("run", time_text(c.run_s), told),
     ]
@@ -240,7 +242,7 @@ def plan_summary(
 ) -> list[Point]:
     """Summary of a fine-tuning run."""
     found = head_points(case, trial.job, r, said)
-    low_high = f"(80 %: {time_text(r.step_low_s)} to {time_text(r.step_high_s)})"
+    low_high = f"(80 % {WORDS[r.maturity]}: {ends_text(r)})"
     each = f"{r.tokens_per_s / r.n_gpus:,.0f} tokens/s a GPU"
     batch = f"{r.layout.global_batch_size} sequences"
     found.append(Point("step", time_text(r.step_s), f"{low_high}, {batch}, {each}"))

@@ -30,10 +30,13 @@ from gpuscale.answers.memory.common import weight_format
 from gpuscale.answers.money import bill_of
 from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
+from gpuscale.core.finetune.bench import CHANGES, change_words, changed
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.records import made_of
 from gpuscale.core.rl.estimate import rl_estimate, rl_memory
 from gpuscale.core.rl.step import roles
+from gpuscale.core.verdict import EVEN
+from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.frameworks import framework_habits
 from gpuscale.io.models import load_model
@@ -76,7 +79,11 @@ class Asking:
         pinned = asked.tp * asked.pp * asked.cp * asked.ep > 1 or asked.zero is not None
         experts = case.loaded.model.has_experts
         sharded = case.job.layout.zero_stage == 3
-        if pinned or (sharded and not experts) or self.trained != "full":
+        if pinned or (sharded and not experts):
+            return case
+        if not self.estimate(case, rl).fits and (parted := self._parted(asked, case, rl)):
+            return parted
+        if self.trained != "full":
             return case
         if sharded and case.software.rl.trainer and self.estimate(case, rl).fits:
             return case  # another software splits the model
@@ -99,6 +106,17 @@ class Asking:
                 fastest = replace(tried, assumed=assumed)
                 least = not found.fits, found.step.step_s
         return fastest
+
+    def _parted(self, asked: Memory, case: FinetuneCase, rl: RlJob) -> FinetuneCase | None:
+        """Case with its replicas sharded, where only that fits."""
+        layout, parted = case.job.layout, None
+        if layout.dp > 1 and layout.zero_stage < 3 and case.job.method.shardable:
+            with suppress(GpuscaleError):  # the framework has no such stage
+                parted = self._made(replace(asked, zero=3))
+        if parted is None or not self.estimate(parted, rl).fits:
+            return None
+        told = f"ZeRO 3, as stage {layout.zero_stage} does not fit (--zero)"
+        return replace(parted, assumed=(*parted.assumed, told))
 
     def _made(self, asked: Memory) -> FinetuneCase:
         asked, software = by_trainer(asked, self.software)
@@ -142,6 +160,16 @@ class Asking:
         held = roles(rl.method, adapters=job.method.adapts, kl=rl.kl, reward=rl.reward)
         engine = self._engine(case, rl, 1) if rl.method != "dpo" else None
         return rl_memory(case.bench, job, rl, held, engine, self._critic(case))
+
+    def enough(self, case: FinetuneCase, rl: RlJob) -> str:
+        """Name the first change of the training side that makes a step fit alone."""
+        bench, job = case.bench, case.job
+        for name in CHANGES:
+            made = changed(bench, job, name) if name not in UNLIKE else None
+            held = self.memory(case, rl, made).total_bytes if made else math.inf
+            if held <= bench.usable_bytes:
+                return f"; fits with {change_words(job, name, short=True)} ({gb(held)})"
+        return ""
 
     def lengths_decide(
         self, case: FinetuneCase, rl: RlJob, e: RlEstimate
@@ -189,6 +217,9 @@ class Asking:
         return replace(case.bench, model=model, facts=model_facts(model))
 
 
+UNLIKE = ("length", "gpus", "method")
+"""Changes that make another job of a step of RL."""
+
 OF_THE_MEAN = (0.2, 1.6)
 """Mean lengths over that which is taken from the longest alone: prior; published runs have limits
 of 1.1 to 30 times their means (verl's DAPO of a 7B the most, by the time of its updates)."""
@@ -201,7 +232,7 @@ def _asking(typed: Any, asked: Memory) -> Asking:
     adapters = asked.rank is not None or bool(asked.targets) or asked.base is not None
     trained = ("qlora" if asked.base in ("nf4", "nf4-nodq") else "lora") if adapters else "full"
     named, n_gpus = asked.software, asked.gpus or 1
-    facts = job_facts(trained, asked.method, n_gpus)
+    facts = job_facts(trained, asked)
     habits = framework_habits(named, facts) if named else {}
     costs = with_rl_habits(rl_costs(load_software(named) if named else None), habits)
     if "offload_when" in habits and offloads_of(asked.offload):  # states leave between the phases
@@ -321,6 +352,8 @@ def _laid_out(
 ) -> Document:
     """Lay the answer out."""
     e = r.estimate
+    if not r.fits and e.rolls_out and not e.fits and not short:
+        short = asking.enough(case, rl)
     said, head = _answer(case, rl, e, r, short), head_lines(case, rl, e, r.taken)
     head_inputs = {"model": case.loaded.model.name, "gpu": case.loaded.gpu.name}
     details: dict[str, list[Block]] = {
@@ -356,7 +389,7 @@ def _job(asking: Asking, case: FinetuneCase, rl: RlJob, e: RlEstimate) -> dict[s
 def _answer(case: FinetuneCase, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> str:
     if not e.rolls_out:
         short += "; the engine has no room for a sequence (--engine-share, --rollout-tp)"
-    cannot = bool(short)
+    cannot = not r.fits and r.fits_probability >= sum(EVEN) / 2
     said = verdict_text(case, rl.method.upper(), r, r.n_gpus, short=cannot)
     if not r.fits:
         return f"{said}{short}."

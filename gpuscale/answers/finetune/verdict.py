@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.bench import BenchChange
+from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.normal import Z80
 from gpuscale.core.verdict import LENGTHS, Open, Verdict, between, ways
@@ -28,6 +29,7 @@ PRIORS: dict[str, dict[str, float]] = {
     "optimizer": {"adamw": 0.85, "adamw-8bit": 0.15},
     "zero_stage": {"3": 0.85, "2": 0.15},
     "adapters' zero_stage": {"3": 0.7, "0": 0.3},
+    "weights": {"fp32": 0.7, "bf16": 0.3},
 }
 """Setting -> ways that people have it around an engine, with their weights: priors, for those whose
 framework has no counted examples. What was taken stands for the heavier way."""
@@ -37,19 +39,32 @@ TAKEN = 0.85
 and says so: prior. A script around an engine may do either."""
 
 
-def _taken(job: Job) -> dict[str, str]:
+def _taken(case: FinetuneCase) -> dict[str, str]:
     """Return what a job has of each setting that may be open."""
-    layout, full = job.layout, not job.method.adapts
+    job = case.job
+    layout, full, p = job.layout, not job.method.adapts, case.bench.site(job)[2]
     found = {
         "recompute": layout.recompute,
         "loss": job.loss,
         "micro_batch": str(layout.micro_batch_size),
     }
     if full:
-        found["optimizer"] = job.optimizer.name + IN_BACKWARD * job.optimizer.in_backward
+        found["optimizer"] = _own(job)
+    kept = p.full_weights_bytes if full else p.frozen_bytes
+    if kept == WEIGHTS["fp32"] and not (full and p.full_master_bytes) and not job.method.quantised:
+        found["weights"] = "fp32"
     if layout.dp > 1 and job.method.shardable:
         found["zero_stage"] = str(layout.zero_stage)
     return found
+
+
+def _own(job: Job) -> str:
+    """Optimizer of a job, as `--optimizer` has it."""
+    return job.optimizer.name + IN_BACKWARD * job.optimizer.in_backward
+
+
+OPTIONS = {"zero_stage": "--zero", "weights": "--base"}
+"""Settings whose option has another name."""
 
 
 def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
@@ -60,7 +75,7 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
     """
     found = []
     chosen = bool(finetune_parameters(case.software).sharded)  # by scripts, of what they run on
-    for field, taken in _taken(case.job).items():
+    for field, taken in _taken(case).items():
         habit, prior = case.habits.get(field), PRIORS[field]
         shares = dict(habit.shares or {}) if habit and case.named else {}
         if field in ("optimizer", "zero_stage") and not (shares or (chosen and not habit)):
@@ -72,7 +87,8 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
             other = next(v for v in (*prior, "full") if v != taken)
             shares = {taken: first, other: 1.0 - first}
         ways_ = ((shares.pop(taken), taken), *((w, v) for v, w in shares.items()))
-        found.append(Open(field, "--" + field.removesuffix("_stage").replace("_", "-"), ways_))
+        option = OPTIONS.get(field, "--" + field.replace("_", "-"))
+        found.append(Open(field, option, ways_))
     found.append(Open("seq_len", "--seq-len", LENGTHS))
     return tuple(s for s in found if s.field in case.unsaid)
 
@@ -90,8 +106,9 @@ def as_set(job: Job, values: Mapping[str, str]) -> Job:
         global_batch_size=max(1, layout.n_micro_batches) * layout.dp * micro,
         zero_stage=int(values.get("zero_stage", layout.zero_stage)),
     )
-    made = replace(job, layout=layout, loss=values.get("loss", job.loss))
-    if values.get("optimizer", _taken(job).get("optimizer")) != _taken(job).get("optimizer"):
+    kept = {name: values.get(name, getattr(job, name)) for name in ("loss", "weights")}
+    made = replace(job, layout=layout, **kept)
+    if values.get("optimizer", _own(job)) != _own(job):
         made = replace(made, optimizer=optimizer(values["optimizer"]))
     if layout.recompute != "full" and job.layout.recompute == "full":
         return made.on_host(job.offload - {"activations"})
@@ -134,6 +151,8 @@ def verdict_of(
 
     own, moves = peak({}), []
     for s in open_settings(at):
+        if rl and s.field == "weights":  # `--base` has another meaning there
+            continue
         others = [(v, peak({s.field: v})) for _, v in s.ways[1:]]
         if any(abs(math.log(b / own)) > SLIGHT for _, b in others):
             moves.append((s, others))
@@ -176,6 +195,7 @@ NAMES = {
     "optimizer": "the optimizer",
     "zero_stage": "the ZeRO stage",
     "seq_len": "the length",
+    "weights": "the format of the weights",
 }
 
 

@@ -11,6 +11,7 @@ from gpuscale.answers.layout import offloads_of, said_of
 from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.finetune.method import GPTQ
+from gpuscale.core.finetune.parameters import WEIGHTS, kept_in
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.frameworks import framework_habits
@@ -193,18 +194,20 @@ OWN = (
 )
 """Habits that are keys of a family's `[finetune]` table too."""
 
-WEIGHTS = {"fp32": 4.0, "bf16": 2.0}
-"""Format of trained weights -> bytes of each, of its gradient and of its moments."""
 
-
-def job_facts(trained: str, method: str | None, n_gpus: int) -> dict[str, str]:
+def job_facts(trained: str, asked: Memory) -> dict[str, str]:
     """Facts of a job as conditions of habits name them.
 
-    >>> job_facts("lora", "grpo", 8)
-    {'method': 'lora', 'task': 'grpo', 'devices': 'many'}
+    >>> from types import SimpleNamespace as N
+    >>> job_facts("lora", N(method="grpo", gpus=8, tp=2, pp=1, ep=1))
+    {'method': 'lora', 'task': 'grpo', 'devices': 'many', 'split': 'layers'}
     """
-    task = method if method in RL else "sft"
-    return {"method": trained, "task": task, "devices": "one" if n_gpus == 1 else "many"}
+    return {
+        "method": trained,
+        "task": asked.method if asked.method in RL else "sft",
+        "devices": "many" if (asked.gpus or 1) > 1 else "one",
+        "split": "experts" if asked.ep > 1 else "layers" if asked.tp * asked.pp > 1 else "none",
+    }
 
 
 def with_habits(
@@ -218,28 +221,20 @@ def with_habits(
     found = framework_habits(named, facts) if family.finetune else {}
     if family.finetune is None or not found:
         return family, found
+    tuned = family.finetune
     update: dict[str, Any] = {k: h.value for k, h in found.items() if k in OWN}
     if "targets" in update:
         update["targets"] = tuple(update["targets"])
     if "offload" in found:
         update["offload_inputs"] = "activations" in str(found["offload"].value)
     if "weights" in found:
-        each = WEIGHTS[base if base in WEIGHTS else str(found["weights"].value)]
-        update |= _weights(each, facts, base)
-        if facts["method"] == "full" and family.finetune.step_bytes:  # of a foreach optimizer
-            update["step_bytes"] = each
+        full = facts["method"] == "full"
+        if full or not base:
+            kind = base if base in WEIGHTS else str(found["weights"].value)
+            tuned = kept_in(tuned, kind, full=full)
     flash = {"flash2": "2", "best": "best"}.get(str(getattr(found.get("attention"), "value", "")))
-    tuned = replace(family.finetune, **update)
     more = {"flash_generation": flash} if flash else {}
-    return family.model_copy(update={"finetune": tuned, **more}), found
-
-
-def _weights(each: float, facts: Mapping[str, str], base: str | None) -> dict[str, float]:
-    """Bytes of a weight by the format that a framework loads it in."""
-    if facts["method"] == "full":
-        names = ("full_weights_bytes", "full_gradients_bytes", "full_moment_bytes")
-        return dict.fromkeys(names, each)
-    return {} if base else {"frozen_bytes": each}
+    return family.model_copy(update={"finetune": replace(tuned, **update), **more}), found
 
 
 RL_OWN: dict[str, tuple[str, Callable[[Any], Any]]] = {

@@ -206,6 +206,11 @@ def time_text(seconds: float) -> str:
     return format_time(seconds, 3)
 
 
+def ends_text(r: TuningMemory | TuningPlan) -> str:
+    """Say the interval of a step."""
+    return f"{time_text(r.step_low_s)} to {time_text(r.step_high_s)}"
+
+
 FORMULAS = {
     "base_bytes": (
         "(bytes_per_linear * linear_params + bytes_per_other * other_params) / shards",

@@ -87,6 +87,8 @@ def asked_of(row: Row) -> dict[str, Any]:
     if ulysses and int(ulysses[1]) > 1:
         degrees["cp"] = int(ulysses[1])
     adapters: dict[str, Any] = {}
+    if "pure bf16" in text("compute_precision", ""):
+        adapters = {"base": "bf16"}
     if kind != "full":
         targets, embeddings = targets_of(row.get("targets", ""))
         adapters = {

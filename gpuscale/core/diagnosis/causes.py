@@ -219,25 +219,12 @@ def judge(
 ) -> tuple[list[Judged], list[Pair]]:
     """Judge every cause for what is known: the likeliest first, and the likeliest pairs.
 
-    Parameters
-    ----------
-    causes : tuple of Cause
-        The catalogue.
-    features : mapping
-        What is known of the run.
-    symptoms : frozenset of str
-        Classes of what looks wrong: speed, latency, mfu, tflops, memory, network.
-    kind : str
-        pretrain, finetune, rl, serving, network; "" where it is not known.
-    ratio : float, optional
-        How many times worse than expected.
-    spread : float
-        Standard deviation of ln(ratio).
-    models : mapping, optional
-        Word of a cause -> factor that the planner's counterfactual gives it.
-    as_told : bool
-        The planner expects the figure of the job as it was told: what its layout costs
-        was asked for.
+    `causes`: the catalogue. `features`: what is known of the run. `symptoms`: classes of what looks
+    wrong, speed, latency, mfu, tflops, memory, network. `kind`: pretrain, finetune, rl, serving,
+    network; "" where it is not known. `ratio`: how many times worse than expected. `spread`:
+    standard deviation of ln(ratio). `models`: word of a cause -> factor that the planner's
+    counterfactual gives it. `as_told`: the planner expects the figure of the job as it was told,
+    what its layout costs was asked for.
     """
     found: list[_Weighed] = []
     for cause in causes:

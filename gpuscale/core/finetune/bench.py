@@ -307,17 +307,30 @@ def _changed(job: Job, name: str) -> Job:
     }[name]
 
 
-def _tried(bench: Bench, at: Trial, name: str) -> tuple[BenchChange, Trial] | None:
-    """Return a change and the job with it; None where there is nothing to change, or no way to."""
-    if name in SHARDS and not at.job.method.shardable:
+def changed(bench: Bench, job: Job, name: str) -> Job | None:
+    """Return a job with a change; None where there is nothing to change, or no way to."""
+    if name in SHARDS and not job.method.shardable:
         return None
-    made = _changed(at.job, name)
-    if made == at.job or not bench.legal(made.layout) or not bench.moves(made):
+    made = _changed(job, name)
+    if made == job or not bench.legal(made.layout) or not bench.moves(made):
+        return None
+    return made
+
+
+def change_words(job: Job, name: str, *, short: bool = False) -> str:
+    """Say a change of a job; `short`: its options alone, where it has some."""
+    words = FOUR_BITS if name == "method" and job.method.adapts else CHANGES[name]
+    return (short and words.partition(": ")[2]) or words
+
+
+def _tried(bench: Bench, at: Trial, name: str) -> tuple[BenchChange, Trial] | None:
+    made = changed(bench, at.job, name)
+    if made is None:
         return None
     tried = bench.trial(made)
     remedy = BenchChange(
         name=name,
-        words=FOUR_BITS if name == "method" and at.job.method.adapts else CHANGES[name],
+        words=change_words(at.job, name),
         saved_bytes=at.memory.total_bytes - tried.memory.total_bytes,
         total_bytes=tried.memory.total_bytes,
         step_s=tried.step.step_s,
@@ -336,8 +349,7 @@ def enough(bench: Bench, trial: Trial) -> BenchChange | None:
     for name in CHANGES:
         found = _tried(bench, trial, name) if name != "length" else None
         if found and found[0].fits and found[0].saved_bytes > least:
-            words = found[0].words
-            return replace(found[0], words=words.partition(": ")[2] or words)
+            return replace(found[0], words=change_words(trial.job, name, short=True))
     return None
 
 

@@ -292,6 +292,7 @@ class Job:
     eval_batch: int = 0  # sequences of an evaluation that runs between the steps; 0: none
     logits_frac: float = 1.0  # share of the tokens whose logits are made
     compiled: bool = False  # norms and activations fused by a compiler
+    weights: str = ""  # format that 16-bit weights are loaded in: bf16 or fp32; "": the software's
 
     def fuses_norms(self, p: FinetuneParameters) -> bool:
         """Norms and activations run fused: by a compiler, or by what fuses the loss (Liger)."""

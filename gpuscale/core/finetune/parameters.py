@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import (
@@ -101,6 +101,24 @@ class FinetuneParameters:
     adapter_launch_s: Share = 0.0  # CPU time of one adapted map and pass
     step_interval_factor_80: Spread = 1.4
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, compare=False)
+
+
+WEIGHTS = {"fp32": 4.0, "bf16": 2.0}
+"""Format of trained weights -> bytes of each, of its gradient and of its moments."""
+
+
+def kept_in(p: FinetuneParameters, weights: str, *, full: bool) -> FinetuneParameters:
+    """Parameters of a job whose weights are loaded in a format; an engine's master stays fp32."""
+    each = WEIGHTS[weights]
+    if not full:
+        return replace(p, frozen_bytes=each)
+    if p.full_master_bytes:
+        return p
+    names = ("full_weights_bytes", "full_gradients_bytes", "full_moment_bytes")
+    more: dict[str, Any] = dict.fromkeys(names, each)
+    if p.step_bytes:  # of a foreach optimizer
+        more["step_bytes"] = each
+    return replace(p, **more)
 
 
 IDEAL = FinetuneParameters(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.finetune.memory import stage_activations
+from gpuscale.core.finetune.memory import stage_activations, stream_bytes
 from gpuscale.core.finetune.method import GPTQ, counts
 from gpuscale.core.finetune.states import base_bytes_per_param, layer_params, state_bytes
 from gpuscale.core.memory.facts import model_facts
@@ -242,23 +242,10 @@ def finetune_step(
 ) -> FinetuneStep:
     """Time of one optimizer step of a fine-tuning job.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    job : Job
-        Method, optimizer, layout; `layout.seq_len` are the tokens that a row is computed with.
-    hw, sw : Hardware, Software
-        As in `core.step.step_time`.
-    p : FinetuneParameters
-        Of the software family.
-    useful_frac : float
-        Tokens of the data over tokens computed: 1 packed, mean over padded length otherwise.
-
-    Returns
-    -------
-    FinetuneStep
-        Seconds; `parts` add to the step without the offload.
+    `job`: method, optimizer, layout; `layout.seq_len` are the tokens that a row is computed with.
+    `hw, sw`: as in `core.step.step_time`. `p`: of the software family. `useful_frac`: tokens of the
+    data over tokens computed, 1 packed, mean over padded length otherwise. Returns: seconds;
+    `parts` add to the step without the offload.
     """
     layout = job.layout
     whole = counts(model, job.method)
@@ -267,7 +254,12 @@ def finetune_step(
     hw = replace(hw, attention_eff=hw.attention_eff * gain)
     kinds = {(mixer, ffn): whole.kinds[i] for i, (mixer, ffn, _) in enumerate(model.named_groups)}
     own_hw, own_sw = _trained(hw, sw, job, whole, p)
-    own_sw = replace(own_sw, compiled=own_sw.compiled or job.fuses_norms(p))
+    wide = stream_bytes(job, p) / 2.0  # what runs between products moves fp32 in the stead of bf16
+    own_sw = replace(
+        own_sw,
+        compiled=own_sw.compiled or job.fuses_norms(p),
+        elementwise_factor=wide * own_sw.elementwise_factor,
+    )
 
     def times(mixer: str, ffn: str, shape: Shape) -> LayerTime:
         return layer_time(

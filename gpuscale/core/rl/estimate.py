@@ -192,7 +192,8 @@ def rl_memory(
     if "parameters" in job.offload:
         weights = bench.memory(replace(longest, offload=frozenset()))
     frozen = weights.base_bytes * 2.0 / each if held.reference else 0.0
-    reference = 0.0 if "parameters" in job.offload else frozen
+    away = rl.costs.reference_on_host or "parameters" in job.offload
+    reference = 0.0 if away else frozen
     beside = 0.0
     if held.critic and not rl.critic_gpus:
         other = (critic or bench).memory(longest)
@@ -264,21 +265,9 @@ def rl_estimate(
 ) -> RlEstimate:
     """Phases and memory of one RL step.
 
-    Parameters
-    ----------
-    bench, job : Bench, Job
-        The policy's training on its GPUs.
-    rl : RlJob
-        Method, samples, lengths, where rollouts run.
-    engine : RolloutEngine, optional
-        The serving side; None where the method has no rollout.
-    critic : Bench, optional
-        Model of critic and reward; default: as large as the policy.
-
-    Returns
-    -------
-    RlEstimate
-        Seconds and byte.
+    `bench, job`: the policy's training on its GPUs. `rl`: method, samples, lengths, where rollouts
+    run. `engine`: the serving side; None where the method has no rollout. `critic`: model of critic
+    and reward; default: as large as the policy. Returns: seconds and byte.
     """
     held = roles(rl.method, adapters=job.method.adapts, kl=rl.kl, reward=rl.reward)
     lengths, costs = responses(rl.response_tokens, rl.max_response_tokens), rl.costs

@@ -131,28 +131,11 @@ def rollout(
 ) -> Rollout:
     """Time of `n_sequences` responses on one replica.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The policy.
-    replica : Replica
-        Layout and formats of the engine.
-    site : ServingSite
-        Hardware and calibration of the serving model.
-    lengths : Responses
-        Response lengths.
-    n_sequences : float
-        Responses of this replica. [1]
-    prompt_tokens : float
-        Mean tokens of a prompt. [token]
-    n_prompts : float
-        Distinct prompts: those of a group share their prefix. [1]
-
-    Returns
-    -------
-    Rollout
-        Seconds. While more wait than fit, as many as fit are decoded; then the batch falls with the
-        survival of the lengths, to the longest of what is left.
+    `model`: the policy. `replica, site`: layout and formats of the engine, its hardware and
+    calibration. `lengths`: of responses. `prompt_tokens`: mean of a prompt [token]. `n_prompts`:
+    distinct ones, as those of a group share their prefix [1]. Returns: seconds. While more wait
+    than fit, as many as fit are decoded; then the batch falls with the survival of the lengths, to
+    the longest of what is left.
     """
     room = most_sequences(model, replica, site, prompt_tokens + lengths.mean_tokens)
     inside = min(n_sequences, max(1.0, room))
@@ -191,24 +174,10 @@ def generate(
 ) -> Rollout:
     """Time of `n_sequences` responses of one GPU by the training model itself.
 
-    Parameters
-    ----------
-    model, replica, site, lengths : as for `rollout`
-        The replica is one GPU.
-    n_sequences : float
-        Responses of this GPU. [1]
-    prompt_tokens : float
-        Mean tokens of a prompt. [token]
-    token_s : float
-        Least time of one token of a batch: launches, or weights gathered for it. [s]
-    at_once : int
-        Sequences of a batch; 0: all. [1]
-
-    Returns
-    -------
-    Rollout
-        Seconds. Batches follow one another, each as long as its longest response; nothing joins a
-        batch on its way.
+    `model, replica, site, lengths, prompt_tokens`: as for `rollout`; the replica is one GPU.
+    `token_s`: least time of one token of a batch, launches or weights gathered for it [s].
+    `at_once`: sequences of a batch; 0: all [1]. Returns: seconds. Batches follow one another, each
+    as long as its longest response; nothing joins a batch on its way.
     """
     inside = min(n_sequences, float(at_once or n_sequences))
     rounds = math.ceil(n_sequences / inside)

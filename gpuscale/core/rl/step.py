@@ -64,6 +64,7 @@ class RlCosts:
     engine_sleeps: bool = True
     states_leave: bool = True  # while the engine runs
     reference: bool = True  # held unless asked otherwise
+    reference_on_host: bool = False  # its weights take the policy's place for its own pass
     prompts: int = 0  # of a step; 0: as usual
     max_response: float = 0.0  # tokens of the longest; 0: by the mean
     group: int = 0  # responses to a prompt; 0: as usual for the method

@@ -26,18 +26,8 @@ def interval_classes(
 
     Dense or mixture of experts is a class of its own whether or not the stack (family and
     architecture) was measured: a new site errs as much on one that others measured as on one that
-    nobody did (docs/accuracy.md).
-
-    Parameters
-    ----------
-    model : ModelSpec
-        Dense or mixture of experts.
-    hw : Hardware
-        Its architecture may be one that no measurement was fitted on.
-    family : str
-        Name of the software preset.
-    layout : Layout
-        Tensor parallelism beyond the scale-up domain is a class of its own.
+    nobody did (docs/accuracy.md). So is tensor parallelism beyond the scale-up domain, and an
+    architecture that no measurement was fitted on. `family`: name of the software preset.
     """
     kind = "moe" if any(f.kind == "moe" for f in model.ffns.values()) else "dense"
     classes = [f"family/{family}", kind]

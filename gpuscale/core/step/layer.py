@@ -37,21 +37,9 @@ def layer_time(
 ) -> LayerTime:
     """Time of one layer, forward and backward, for one micro-batch of one rank.
 
-    Parameters
-    ----------
-    mixer, ffn : spec
-        Parts of the layer.
-    hidden_size : int
-        Width of the residual stream. [1]
-    hw, sw : Hardware, Software
-        Figures and calibration; their ideal forms give the roofline.
-    shape : Shape
-        What of the layout a layer sees; equal shapes give equal times, so memoise by it.
-
-    Returns
-    -------
-    LayerTime
-        Seconds; the parts add to `fwd_s + bwd_s`.
+    `hidden_size`: width of the residual stream [1]. `hw, sw`: figures and calibration; their ideal
+    forms give the roofline. `shape`: what of the layout a layer sees; equal shapes give equal
+    times, so memoise by it. Returns: seconds; the parts add to `fwd_s + bwd_s`.
     """
     parts = layer_parts(mixer, ffn, hidden_size, hw, sw, shape=shape)
     return assemble_layer(parts, hw, sw, shape)

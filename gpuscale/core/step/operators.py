@@ -77,23 +77,10 @@ def matmul_s(
 
     ``kernel gap + max(roofline, isolated kernel / (training_frac alignment))``
 
-    Parameters
-    ----------
-    hw : Hardware
-        Rates and calibration; without an architecture's constants, the roofline.
-    m, n, k : float
-        Shape after all parallel splits.
-    precision : str
-        Format of the inputs.
-    groups : int
-        Multiplies of that shape in one launch.
-    out_bytes : float
-        Bytes moved per element of the result. [byte]
-
-    Returns
-    -------
-    float
-        Time; 0 where a size is 0. [s]
+    `hw`: rates and calibration; without an architecture's constants, the roofline. `m, n, k`: shape
+    after all parallel splits. `precision`: format of the inputs. `groups`: multiplies of that shape
+    in one launch. `out_bytes`: moved per element of the result [byte]. Returns: time; 0 where a
+    size is 0 [s].
     """
     if m <= 0.0 or n <= 0.0 or k <= 0.0:
         return 0.0

@@ -80,30 +80,13 @@ def collective_s(
 ) -> float:
     """Time of a collective in a step.
 
-    Parameters
-    ----------
-    hw : Hardware
-        Bandwidths, domain size and calibration.
-    op : str
-        A name of `core.network.expected.OPS`.
-    n_ranks : int
-        Ranks of the group.
-    stride : int
-        Distance of neighbouring ranks in the global numbering; decides the level.
-    n_bytes : float
-        Size as `expected_collective_time_s` counts it: gathered (all-gather), reduced
-        (reduce-scatter, all-reduce), sent by one rank (all-to-all and the like). [byte]
-    calls : float
-        Calls that the bytes go out in, each with its own latency. [1]
-    frac : float
-        Further share of the bandwidth. [1]
-    network_frac : float
-        Share of the bytes for other domains that crosses the network. [1]
-
-    Returns
-    -------
-    float
-        Time of all calls; 0 for one rank or no bytes. [s]
+    `hw`: bandwidths, domain size and calibration. `op`: a name of `core.network.expected.OPS`.
+    `stride`: distance of neighbouring ranks in the global numbering; decides the level. `n_bytes`:
+    size as `expected_collective_time_s` counts it, gathered (all-gather), reduced (reduce-scatter,
+    all-reduce), sent by one rank (all-to-all and the like) [byte]. `calls`: calls that the bytes go
+    out in, each with its own latency [1]. `frac`: further share of the bandwidth [1].
+    `network_frac`: share of the bytes for other domains that crosses the network [1]. Returns: time
+    of all calls; 0 for one rank or no bytes [s].
     """
     if n_ranks <= 1 or n_bytes <= 0.0:
         return 0.0

@@ -13,16 +13,9 @@ def pipeline_s(
     ``m t_max + (sum of stages - t_max) / v``: the heaviest stage works all micro-batches, and the
     first one must pass all other stages (Narayanan et al. 2021, section 2.2, for equal stages).
 
-    Parameters
-    ----------
-    heaviest_s : float
-        Forward and backward of one micro-batch on the slowest stage. [s]
-    all_stages_s : float
-        The same summed over stages. [s]
-    n_micro_batches, vpp : int
-        m and v. [1]
-    schedule : str
-        Member of `core.schedules.SCHEDULES`.
+    `heaviest_s`: forward and backward of one micro-batch on the slowest stage [s]. `all_stages_s`:
+    the same summed over stages [s]. `n_micro_batches, vpp`: m and v [1]. `schedule`: member of
+    `core.schedules.SCHEDULES`.
 
     Examples
     --------

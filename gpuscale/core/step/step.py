@@ -85,21 +85,10 @@ def add_times(times: list[tuple[int, LayerTime]]) -> LayerTime:
 def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout) -> StepResult:
     """Roofline and expected time of one training step.
 
-    Parameters
-    ----------
-    model : ModelSpec
-        The model.
-    hw : Hardware
-        GPU, cluster and calibration; `io.step_hardware.step_hardware` makes it of presets.
-    software : Software
-        Framework family; `io.software.load_software` makes it of a preset.
-    layout : Layout
-        Parallel degrees, batch, recompute, precision.
-
-    Returns
-    -------
-    StepResult
-        Both times with their parts, rates, MFU and HFU.
+    `hw`: GPU, cluster and calibration; `io.step_hardware.step_hardware` makes it of presets.
+    `software`: framework family; `io.software.load_software` makes it of a preset. `layout`:
+    parallel degrees, batch, recompute, precision. Returns: both times with their parts, rates, MFU
+    and HFU.
 
     Notes
     -----
