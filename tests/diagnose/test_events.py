@@ -105,3 +105,11 @@ def test_an_event_is_found_and_no_other(event):
                 if others:
                     wrong.append((program.__name__, noise, draw, others))
     assert len(missed + wrong) <= 1, (missed, wrong)
+
+
+def test_steps_that_grow_throughout_are_a_drift_and_no_shift():
+    # as epfLLM/Megatron-LLM#22: 11 s a step, then 14.6, and so on
+    text = "\n".join(megatron(k, 11 + 0.7 * k, 40.0, None) for k in range(1, 60))
+    found = past_of([read_log(io.BytesIO(text.encode()))])
+    assert [e.kind for e in found.events if e.kind != "warm-up"] == ["drift"]
+    assert found.features["worsens"] == "yes"

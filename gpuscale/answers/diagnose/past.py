@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.diagnose.records import RunEvent
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 TIMES = ("step_time", "rank_time", "forward_backward")
 RATES = ("tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s", "steps_per_s", "tflops_per_gpu")
 MEMORIES = ("memory_reserved", "memory_allocated", "memory_active", "host_memory")
+DRIFT = 1.08
+"""Times that each quarter of the steps is longer than the one before, where they drift."""
 NEAR = 2
 """Steps behind a save in which a slow step is its doing."""
 
@@ -75,6 +78,16 @@ def _times(log: Log, past: Past) -> None:
             past.events.append(RunEvent("warm-up", text, steps[0]))
     if len(steady) >= 8 and middle > 0:
         past.features["mean_over_median"] = statistics.fmean(steady) / middle
+    n = len(steady)
+    quarters = [
+        statistics.median(steady[i * n // 4 : (i + 1) * n // 4]) for i in range(4 * (n > 7))
+    ]
+    if quarters and all(b > DRIFT * a for a, b in pairwise(quarters)):
+        past.features["worsens"] = "yes"
+        ends = (f"{q / middle:.2g}" for q in (quarters[0], quarters[-1]))
+        text = f"steps grow from {' to '.join(ends)} of their median"
+        past.events.append(RunEvent("drift", f"{text}, without a restart", steps[k]))
+        return
     if slow := stalls(steps[k:], steady):
         _stalls(log, slow, past)
     if moved := shift(steps[k:], steady):
