@@ -140,6 +140,9 @@ class JobOptions(KernelOptions):
         most=1e4,
         instead="experts are loaded as in measured fine-tuning runs",
     )
+    bucket_params: Asked[int | None] = whole(
+        f"Parameters of one call of the gradients' exchange, e.g. 200M. {AS_IT_COMES}"
+    )
     maturity: Asked[str | None] = text(
         "tuned (somebody searched layout and kernels on this stack), as-it-comes or script (own "
         "training loop). [default: as jobs of the software are]",

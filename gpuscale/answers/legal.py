@@ -87,6 +87,8 @@ def refuse_settings(
 
     soft = capabilities_of(software)
     why = settings.against(soft)
+    if settings.bucket_params and not software.bucket_params:
+        why = why or f"{soft.name} exchanges gradients layer by layer, in no buckets of a size"
     if layout is None:  # what goes with no layout
         why = why or settings.refused_by(1, 1, 2, "none")
     elif not why:

@@ -75,6 +75,9 @@ WORDS = {
 _CALLED = {"fp8_param_gather": "low_precision_gather", "balance": "expert_imbalance"}
 """Settings that `Software` has under another name."""
 
+_ALONE = {"bucket_params": {"bucket_params_per_rank": 0.0}}
+"""Settings that leave another of `Software` no say -> that one."""
+
 _MEANS: dict[str, dict[str, dict[str, Any]]] = {
     "attention": ATTENTION,
     "loss": LOSSES,
@@ -104,6 +107,7 @@ class JobSettings:
     fp8_param_gather: bool | None = None  # weights kept and gathered in the narrow format alone
     balance: float | None = None  # tokens of the busiest rank of experts over the mean
     maturity: str | None = None  # of core.step.maturity.MATURITIES
+    bucket_params: int | None = None  # of a call of the gradients' exchange
 
     @property
     def said(self) -> dict[str, Any]:
@@ -115,6 +119,7 @@ class JobSettings:
         """Fields of `Software` and `MemoryParameters` that they set."""
         found: dict[str, object] = {}
         for name, value in self.said.items():
+            found |= _ALONE.get(name, {})
             found |= _MEANS[name][value] if name in _MEANS else {_CALLED.get(name, name): value}
         return found
 
@@ -138,6 +143,7 @@ class JobSettings:
             and f"weights {'kept in 8 bits' if self.fp8_param_gather else 'in 16 bits too'}",
             self.balance and f"busiest experts {self.balance:g} times the mean",
             self.maturity and MATURITY_WORDS[self.maturity],
+            self.bucket_params and f"buckets of {self.bucket_params:,} parameters",
         )
         return tuple(word for word in named if isinstance(word, str) and word)
 

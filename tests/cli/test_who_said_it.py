@@ -66,6 +66,21 @@ def test_the_same_keys_can_be_required(command, named):
     assert done.returncode in (0, 1) and "failed" not in done.stderr
 
 
+def test_a_setting_is_launched_and_read_back_as_it_was_said(tmp_path):
+    """Buckets of Megatron-Core: written as its flag, and fewer calls cost less latency."""
+    ask = "timeline llama3-8b --gpus 64 --json --bucket-params".split()
+    small, large = (json.loads(invoke(*ask, n).stdout)["result"]["step_s"] for n in ("4M", "4B"))
+    assert small > large
+    job, script = tmp_path / "job.json", tmp_path / "run.sh"
+    invoke(*"memory llama3-8b --gpus 16 --tp 2 --bucket-params 200M -o".split(), str(job))
+    script.write_text(invoke("launch", str(job)).stdout)
+    assert "--ddp-bucket-size 200000000" in script.read_text()
+    said = json.loads(invoke("launch-check", str(script), "--json").stdout)["result"]["said_by"]
+    assert said["bucket_params"].endswith(" --ddp-bucket-size")
+    done = invoke(*"plan llama3-8b --gpus 8 --software torchtitan --bucket-params 1M".split())
+    assert done.returncode == 2 and "layer by layer" in done.stderr
+
+
 def test_a_habit_names_the_line_of_the_framework_that_shows_it():
     done = invoke(*"memory llama3-8b --gpu h100 --method lora --software trl:0.20 --json".split())
     said = json.loads(done.stdout)["result"]["said_by"]

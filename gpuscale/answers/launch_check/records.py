@@ -120,7 +120,8 @@ def with_origins(
     usual, first = Found(""), next(iter(files))
     read = (f.name for f in fields(Found) if getattr(found, f.name) != getattr(usual, f.name))
     said = dict.fromkeys((name for name in (*read, "n_gpus") if name in OF_FILES), first)
-    said |= {field: line_of(files, place) for field, place in found.places.items()} | told(asked)
+    lines = {field: line_of(files, place) for field, place in found.places.items()}
+    said |= {field.removeprefix("settings."): line for field, line in lines.items()} | told(asked)
     named, layout = asked.cluster or asked.gpu or found.gpu, report.layout
     taken = unsaid((named, asked.where, "--cluster, --gpu"))
     if layout is not None:
