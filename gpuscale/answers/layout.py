@@ -11,6 +11,7 @@ from gpuscale.answers.legal import refuse_illegal, refuse_settings
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.settle import ranks_of, settle
+from gpuscale.io.software import capabilities_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.layout_options import Degrees
@@ -97,6 +98,8 @@ def layout_of(
         said |= {"pp": pins["pp"], "vpp": pins["vpp"]}
     if asked.recompute_modules and not asked.recompute:
         said["recompute"] = "selective"
+    if asked.etp == 1 and model.has_experts and capabilities_of(software).experts_over_data:
+        said["etp"] = asked.tp
     dp = data_parallel(asked, said["pp"])
     each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches
     batch = asked.global_batch or each * dp * (asked.micro_batch or 1) * said["pp"]

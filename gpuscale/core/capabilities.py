@@ -45,9 +45,10 @@ class Capabilities:
     zero_pipeline: tuple[ZeroStage, ...] = (0, 1)  # stages that go with a pipeline
     zero_pipeline_asked: tuple[ZeroStage, ...] = ()  # those of them, the same
     hybrid_shards: bool = False
+    hybrid_asked: bool = False  # where they are asked for: its files hardly say them
     expert_parallel: bool = False
     expert_tensor_parallel: bool = False  # of a degree of its own
-    experts_over_data: bool = False  # EP over data-parallel ranks alone, not those of TP and CP
+    experts_over_data: bool = False  # EP over data ranks alone; TP splits experts as the rest
     biased_experts_split: bool = True  # experts with a bias, by TP of their own
     selective_per_op: bool = False  # `selective` is `per-op` by another name
     recompute_layers: bool = False  # full recompute of some layers

@@ -45,7 +45,7 @@ def layout_of(
     usual = 0 if found.places.get("launcher") == "accelerate" else software.zero_stage
     zero = usual if found.zero_stage is None else found.zero_stage
     experts = any(f.kind == "moe" for f in model.ffns.values())
-    etp = found.etp or (found.tp if experts and found.kind in MEGATRON[:2] else 1)
+    etp = found.etp or (found.tp if experts and found.kind in (*MEGATRON[:2], "maxtext") else 1)
     replicas = max(1, found.dp_replicate or 1)
     if dp * found.cp % replicas:
         why = f"{replicas} replicas of the shards do not divide dp*cp = {dp * found.cp}"

@@ -149,7 +149,7 @@ def default_space(facts: RuleFacts, domain_gpus: int, precision: str = "bf16") -
             d for d in parts if d <= min(facts.n_layers, MOST_PP) and not against_pp(d, 1, facts)
         ),
         ep=divisors(facts.n_experts) if moe and soft.expert_parallel else (1,),
-        etp=(1, AS_TP) if max(facts.expert_widths, default=0) >= WIDE_EXPERT else (1,),
+        etp=_splits_of_experts(facts),
         micro_batch_size=tuple(
             b
             for b in divisors(facts.global_batch_size)
@@ -168,11 +168,18 @@ def default_space(facts: RuleFacts, domain_gpus: int, precision: str = "bf16") -
         schedule=tuple(s.name for s in searched if s.name in soft.schedules) or ("1f1b",),
         vpp=VPP,
         zero_stage=tuple(z for z in soft.zero_stages if z not in soft.zero_asked),
-        shard_group_size=SHARD_GROUPS if soft.hybrid_shards else (),
+        shard_group_size=() if soft.hybrid_asked or not soft.hybrid_shards else SHARD_GROUPS,
         order=soft.orders,
         domain_gpus=domain_gpus,
         even_chunks=True,
     )
+
+
+def _splits_of_experts(facts: RuleFacts) -> tuple[int, ...]:
+    """Degrees of TP that experts are split by: one of their own, or that of all the rest."""
+    if facts.runs_on.experts_over_data:
+        return (AS_TP,) if facts.n_experts else (1,)
+    return (1, AS_TP) if max(facts.expert_widths, default=0) >= WIDE_EXPERT else (1,)
 
 
 def grids(space: Space, facts: RuleFacts) -> Iterator[ProcessGrid]:

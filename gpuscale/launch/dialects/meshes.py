@@ -55,7 +55,7 @@ def maxtext(fields: Fields) -> Part:
         said.add("sequence_parallel")
     else:
         left.append("no sequence parallelism: the tensor axis splits activations too")
-    if lay.etp == 1 or lay.ep == 1 or lay.etp == lay.tp:
+    if lay.etp == lay.tp:
         said.add("etp")
     return table, said | {"offload_activations"}, left
 
