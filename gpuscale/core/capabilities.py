@@ -45,7 +45,6 @@ class Capabilities:
     zero_pipeline: tuple[ZeroStage, ...] = (0, 1)  # stages that go with a pipeline
     zero_pipeline_asked: tuple[ZeroStage, ...] = ()  # those of them, the same
     hybrid_shards: bool = False
-    hybrid_asked: bool = False  # where they are asked for: its files hardly say them
     expert_parallel: bool = False
     expert_tensor_parallel: bool = False  # of a degree of its own
     experts_over_data: bool = False  # EP over data ranks alone; TP splits experts as the rest

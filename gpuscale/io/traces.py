@@ -22,6 +22,7 @@ MOONCAKE_BLOCK = 512
 
 MOST_REQUESTS = 1_000_000
 MOST_TOKENS = 1e8
+MOST_SECONDS = 1e15
 MOST_PARTS = 1440
 MOST_RATE = 1e9
 
@@ -54,6 +55,11 @@ def read_trace(path: str) -> Trace:
         found, timed, notes = json_requests(text, where)
     else:
         found, timed, notes = list(_csv_requests(text, where)), True, []
+    for number, one in enumerate(found, 1):
+        if not max(one.input, one.output) <= MOST_TOKENS:
+            raise GpuscaleError(f"{where}: request {number}: more than {MOST_TOKENS:,.0f} tokens")
+        if not -MOST_SECONDS < one.at_s < MOST_SECONDS:
+            raise GpuscaleError(f"{where}: request {number}: {one.at_s:g} is not a time")
     found = [one for one in found if one.output > 0 or one.input > 0]
     if not found:
         raise GpuscaleError(f"{where}: no requests", "one line each: time,input,output")
@@ -95,7 +101,7 @@ def _csv_requests(text: Iterable[str], where: str) -> Iterator[TracedRequest]:
             yield TracedRequest(_seconds(row[time]), *tokens, max(0, shared), chat)
     except csv.Error as error:
         raise GpuscaleError(f"{where}: not a CSV file: {error}") from None
-    except (ValueError, IndexError) as error:
+    except (ArithmeticError, ValueError, IndexError) as error:
         raise GpuscaleError(f"{where}: line {rows.line_num}: {error}", "as 12.5,1024,256") from None
 
 
@@ -185,6 +191,4 @@ def _seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         return _date(text.strip().replace("Z", "+00:00")).timestamp()
-    if not -1e15 < value < 1e15:
-        raise ValueError(f"{text.strip()[:20]} is not a time")
     return value

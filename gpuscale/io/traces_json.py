@@ -48,8 +48,17 @@ def json_requests(text: Iterable[str], where: str) -> Found:
     try:
         read: Any = json.loads(whole)
         records = read if isinstance(read, list) else [read]
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         records = [_line(n, line, where) for n, line in enumerate(whole.splitlines(), 1) if line]
+    try:
+        return _read(records, where)
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        hint = "as Mooncake's traces: timestamp, input_length, output_length"
+        raise GpuscaleError(f"{where}: a request whose values are no numbers", hint) from None
+
+
+def _read(records: list[Any], where: str) -> Found:
+    """Read the requests by the shape of the first record."""
     if not all(isinstance(one, dict) for one in records):
         raise GpuscaleError(f"{where}: no JSON object for each request", "as Mooncake's traces")
     first = records[0] if records else {}
@@ -65,10 +74,9 @@ def json_requests(text: Iterable[str], where: str) -> Found:
 def _line(number: int, line: str, where: str) -> Any:
     try:
         return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise GpuscaleError(
-            f"{where}: line {number}: {error.msg}", "one JSON object a line"
-        ) from None
+    except (ValueError, RecursionError) as error:
+        why = getattr(error, "msg", "it nests too deep, or has too long a number")
+        raise GpuscaleError(f"{where}: line {number}: {why}", "one JSON object a line") from None
 
 
 def _benchmark(record: Mapping[str, Any], where: str) -> Found:
@@ -133,6 +141,7 @@ def _objects(records: Sequence[Mapping[str, Any]], where: str) -> Found:
         timed = timed and (start_ns is not None or start_ms is not None)
         at = float(start_ms or 0.0) / 1e3 if start_ns is None else float(start_ns) / 1e9
         chat, blocks = values["session"], flat.get("hash_ids") or ()
+        hash(tuple(blocks))
         tokens = (max(1, int(values["input"])), max(1, int(values["output"])))
         shared = int(values["prefix"] or 0)
         found.append(

@@ -236,6 +236,16 @@ def test_nothing_known_is_nothing_said(tmp_path):
     assert done.returncode == 2 and "cut or damaged" in done.stderr
 
 
+def test_what_never_ends_is_no_log(tmp_path, monkeypatch):
+    done = invoke("diagnose", "llama3-8b", "--log", "/dev/zero")
+    assert (done.returncode, done.stdout) == (2, "") and "is a device" in done.stderr
+    packed = tmp_path / "run.log.gz"
+    packed.write_bytes(gzip.compress(b"a=1 " * 1_000_000))
+    monkeypatch.setattr("gpuscale.answers.diagnose.case.LARGE_BYTES", 1e6)
+    done = invoke("diagnose", str(packed))
+    assert (done.returncode, done.stdout) == (2, "") and "as no log does" in done.stderr
+
+
 def judged_rows():
     """Rows of public threads that were written down after the catalogue: (row, its diagnosis)."""
     path = Path(__file__).with_name("heldout.csv")

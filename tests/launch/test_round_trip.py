@@ -1,11 +1,15 @@
 """What `launch` writes is read back as the same job; what a framework cannot say is said."""
 
+import json
 import re
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from running import invoke
 
 import gpuscale
 from gpuscale.answers.launch_check import LaunchCheck
@@ -230,6 +234,21 @@ def laid_out(draw):
         if draw(st.integers(0, 4)) == 0:
             asked[name] = draw(st.sampled_from(values))
     return framework, asked
+
+
+def test_experts_under_maxtext_are_split_as_the_rest(tmp_path):
+    """One time of the layout in full, of its file, and of its pins."""
+    job = "mixtral-8x7b --software jax --cluster dgx-h100 --gpus 16"
+    pins = "--tp 4 --ep 2 --zero 3 --recompute full"
+    file = str(tmp_path / "run.sh")
+    done = invoke("plan", *job.split(), *pins.split(), "-o", file, "--json")
+    plan = json.loads(done.stdout)["result"]
+    assert plan["layout"]["etp"] == 4 and "not expressed" not in Path(file).read_text()
+    read = json.loads(invoke("launch-check", file, "--cluster", "dgx-h100", "--json").stdout)
+    assert read["result"]["layout"]["etp"] == 4
+    assert read["result"]["step_s"] == pytest.approx(plan["step_s"], rel=1e-9)
+    memory = json.loads(invoke("memory", *job.split(), *pins.split(), "--json").stdout)
+    assert memory["result"]["layout"]["etp"] == 4
 
 
 @settings(max_examples=40, deadline=None)

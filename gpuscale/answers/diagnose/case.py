@@ -172,6 +172,10 @@ def _model(name: str) -> ModelSpec:
         raise GpuscaleError(f"{name[:200]}: no such file", hint) from None
 
 
+LARGE_BYTES, MOST_TIMES = 2e8, 16
+"""A packed log that unpacks to more than so many bytes, and times its usual size, is none."""
+
+
 def _log(name: str) -> Log:
     from gpuscale.answers.progress import Progress
     from gpuscale.io.logs.reader import read_log
@@ -180,7 +184,14 @@ def _log(name: str) -> Log:
     progress = Progress()
     try:
         with _opened(name) as (stream, size):
-            return read_log(stream, shown_name(name), lambda done: progress(done / max(size, 1)))
+
+            def seen(done: int) -> None:
+                if name.endswith(".gz") and done > max(LARGE_BYTES, MOST_TIMES * size):
+                    why = f"unpacks to more than {done / 1e6:,.0f} MB, as no log does"
+                    raise GpuscaleError(f"{name[:200]}: {why}")
+                progress(done / max(size, 1))
+
+            return read_log(stream, shown_name(name), seen)
     except OSError as error:
         raise GpuscaleError(f"{name[:200]}: {error.strerror or error}") from None
     except (EOFError, zlib.error):
@@ -200,6 +211,8 @@ def _opened(name: str) -> Iterator[tuple[IO[bytes], int]]:
         with gzip.open(name) as packed:
             yield packed, 12 * Path(name).stat().st_size  # type: ignore[misc]
     else:
+        if Path(name).is_char_device():
+            raise GpuscaleError(f"{name[:200]}: is a device, not a log")
         with open(name, "rb") as stream:
             yield stream, Path(name).stat().st_size
 

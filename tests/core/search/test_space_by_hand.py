@@ -130,6 +130,11 @@ def test_degrees_of_experts():
         (8, 4),
     ]
     assert expert_degrees(SPACE, FACTS, GRID._replace(tp=1)) == [(1, 1), (2, 1), (4, 1), (8, 1)]
+    # MaxText: EP over data ranks, the tensor axis splits experts as the rest, wide or narrow
+    rest = on(expert_parallel=True, experts_over_data=True)
+    for facts in (rest, replace(rest, expert_widths=(1408,))):
+        assert expert_degrees(default_space(facts, 8), facts, GRID) == [(1, 4), (2, 4), (4, 4)]
+        assert default_space(replace(facts, n_experts=0, expert_widths=()), 8).etp == (1,)
     deep = replace(FACTS, settings=JobSettings(overlap_ep=True))
     assert (1, 1) not in expert_degrees(SPACE, deep, GRID)
 
