@@ -150,7 +150,7 @@ def test_stages_that_timeline_refuses_plan_refuses_too(software, stages):
 @pytest.mark.parametrize("software", ["torchtitan", "jax", "pytorch", "any", "megatron-core"])
 def test_recompute_per_op_is_searched_where_the_framework_has_it(software):
     same = {"model": "llama3-8b", "software": software, "recompute": "per-op", "seq_len": 4096}
-    if software == "megatron-core":
+    if software in ("megatron-core", "jax"):
         for ask in (Plan(**same, gpus="8"), Timeline(**same, gpus=8)):
             with pytest.raises(GpuscaleError, match="has no per-op recompute"):
                 ask.answer()
