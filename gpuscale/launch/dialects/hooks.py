@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects import megatron, meshes
+from gpuscale.launch.read.found import MEGATRON_KEYS
 from gpuscale.launch.wrap import filled
 
 Fields = Mapping[str, Any]
@@ -133,15 +134,6 @@ def write_openrlhf(fields: Fields) -> tuple[Table, set[str]]:
     return table, said
 
 
-MEGATRON = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "cp": "context_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "etp": "expert_tensor_parallel_size",
-}
-
-
 def write_nemo_rl(fields: Fields) -> tuple[Table, set[str]]:
     """Write NeMo-RL's policy: over Megatron-Core, or over FSDP2 (dtensor) where that can say it."""
     stage, adapter = fields["zero_stage"], fields.get("lora_rank")
@@ -163,7 +155,7 @@ def write_nemo_rl(fields: Fields) -> tuple[Table, set[str]]:
         said |= {"offload_parameters", "offload_optimizer"} if offload else set()
         said -= set() if fields.get("cp_kind", "ring") == "ring" else {"cp_kind"}
     else:
-        table |= {f"{part}.{key}": fields.get(n, 1) for n, key in MEGATRON.items()}
+        table |= {f"{part}.{k}": fields.get(n, 1) for n, k in MEGATRON_KEYS.items() if n != "vpp"}
         table[f"{part}.sequence_parallel"] = fields["sequence_parallel"]
         said |= {"pp", "etp", "sequence_parallel"}
     if adapter:

@@ -127,18 +127,7 @@ def put_shape(found: Found, name: str, dims: Mapping[str, int | None], **style: 
     found.model_name = name
 
 
-FLAGS = {
-    "layers": "num-layers",
-    "hidden": "hidden-size",
-    "heads": "num-attention-heads",
-    "kv": "num-query-groups",
-    "ffn": "ffn-hidden-size",
-    "vocab": "vocab-size",
-    "head_dim": "kv-channels",
-    "experts": "num-experts",
-    "top_k": "moe-router-topk",
-    "expert_ffn": "moe-ffn-hidden-size",
-}
+FLAGS: dict[str, str] = launch_table("words")["flags"]
 """Dimension of `put_shape` -> Megatron's flag."""
 
 

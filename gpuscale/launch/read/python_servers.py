@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read import serving
 from gpuscale.launch.read.found import UNSET, Found, main_of
 from gpuscale.launch.read.gpus import gpu_named
@@ -19,17 +20,9 @@ if TYPE_CHECKING:
 
     from gpuscale.launch.read.program_text import Program
 
-CONSTRUCTORS = {
-    "vllm": ("LLM", "EngineArgs", "AsyncEngineArgs"),
-    "sglang": ("Engine", "ServerArgs", "Runtime"),
-    "tensorrt_llm": ("LLM",),
-}
-"""Package -> calls that start its engine."""
-COMMANDS = {
-    "vllm": ["vllm", "serve"],
-    "sglang": ["sglang", "serve"],
-    "tensorrt_llm": ["trtllm-serve"],
-}
+_WORDS = launch_table("words")["python_servers"]
+CONSTRUCTORS: dict[str, list[str]] = _WORDS["constructors"]
+COMMANDS: dict[str, list[str]] = _WORDS["commands"]
 
 
 def read_servers(program: Program) -> Found | None:

@@ -9,6 +9,7 @@ from importlib import resources
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import read_bridge, value_of
@@ -17,11 +18,10 @@ from gpuscale.launch.read.tables import key_values
 RECIPE_MODELS = {stem: model for model, stem in dialect("megatron-bridge").names.items()}
 """Stem of a recipe -> model preset."""
 
-PERFORMANCE = {
-    "moe_a2a_overlap": "overlap_moe_expert_parallel_comm",
-    "activation_offload_layers": "cpu_offloading_num_layers",
-}
-"""Options of its performance scripts -> the key that they set."""
+_WORDS = launch_table("words")["recipes"]
+PERFORMANCE, FORMATS, MODES, PRECISIONS = (
+    _WORDS[name] for name in ("performance", "formats", "modes", "precisions")
+)
 
 KEYS = {
     **{name.replace("vpp", "vp"): key for name, key in MEGATRON_KEYS.items()},
@@ -37,13 +37,6 @@ SHORT = {
     "-ng": "num_gpus",
 }
 """Short options of Megatron-Bridge's `run_recipe.py`."""
-FORMATS = {
-    "mxfp8": "bf16_with_mxfp8_mixed",
-    "nvfp4": "bf16_with_nvfp4_mixed",
-    "fp8": "bf16_with_fp8",
-}
-MODES = {"lora": "peft", "dora": "peft", "finetune": "sft"}
-PRECISIONS = {"fp8_cs": "fp8cs", "fp8_mx": "fp8mx", "fp8_ds": "fp8ds", "fp8_sc": "fp8sc"}
 MULTIMODAL = r"_vl_|_omni_|audio|^flux|^wan|_vl$"
 
 

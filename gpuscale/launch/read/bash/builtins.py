@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE
 from gpuscale.launch.read.bash.programs import output
-from gpuscale.launch.read.bash.tree import ASSIGN, Node, Simple, TestCommand, While
+from gpuscale.launch.read.bash.tree import ASSIGN, Node, Simple, Tested, While
 from gpuscale.launch.read.bash.words import Script, assign, words_of
 from gpuscale.launch.read.found import UNSET
 
@@ -203,12 +203,12 @@ def handed_on(words: list[str]) -> list[str]:
     return found
 
 
-def within(node: Any) -> Iterator[Simple | TestCommand]:
+def within(node: Any) -> Iterator[Simple | Tested]:
     """Walk over the simple commands and tests of a tree."""
     stack = [node]
     while stack:
         one = stack.pop()
-        if isinstance(one, (Simple, TestCommand)):
+        if isinstance(one, (Simple, Tested)):
             yield one
         elif isinstance(one, (list, tuple)):
             stack += one

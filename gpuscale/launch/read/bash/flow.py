@@ -11,14 +11,14 @@ from gpuscale.launch.read.bash import builtins
 from gpuscale.launch.read.bash.builtins import Break, Continue, Leave
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE, sure
 from gpuscale.launch.read.bash.tree import (
-    CaseStatement,
+    Cases,
     Chain,
-    CountedFor,
+    Counting,
     For,
     If,
     Node,
     Simple,
-    TestCommand,
+    Tested,
     While,
 )
 from gpuscale.launch.read.bash.words import Script, read_text, summed, words_of
@@ -112,7 +112,7 @@ def _not_said(script: Script) -> int:
     return -LIKELY
 
 
-def case(node: CaseStatement, script: Script, run: Run) -> int:
+def case(node: Cases, script: Script, run: Run) -> int:
     """Follow a `case`; of a word that is not known the first branch."""
     value = read_text(node.word, script)
     name = re.fullmatch(r"\"?\$\{?([A-Za-z_]\w*|\d)\}?\"?", node.word)
@@ -137,7 +137,7 @@ def chain(node: Chain, script: Script, run: Run) -> int:
     """Follow commands joined by `&&` and `||`."""
     script.assumed, script.asked = [], ""
     status = run(node.first, script)
-    tests = isinstance(node.first, (TestCommand, Simple))
+    tests = isinstance(node.first, (Tested, Simple))
     if status == LIKELY and tests and script.asked == "unset" and len(node.rest) == 1:
         status = _not_said(script)
     for sign, following in node.rest:
@@ -153,13 +153,13 @@ def chain(node: Chain, script: Script, run: Run) -> int:
             if before is None or not before.put_back(script):
                 raise
             then = -SURE
-        unsure = abs(status) < SURE and isinstance(following, TestCommand)
+        unsure = abs(status) < SURE and isinstance(following, Tested)
         status = min(status, then) if unsure and sign == "&&" else then
         script.assumed = assumed + script.assumed if unsure else script.assumed
     return status
 
 
-def loop(node: For | CountedFor | While, script: Script, run: Run) -> int:
+def loop(node: For | Counting | While, script: Script, run: Run) -> int:
     """Follow a loop: all of its rounds, or the first where it starts a program or only waits."""
     n_before = len(script.commands)
     words = [w for one in builtins.within(node.body) if isinstance(one, Simple) for w in one.words]
@@ -183,7 +183,7 @@ def loop(node: For | CountedFor | While, script: Script, run: Run) -> int:
     return SURE
 
 
-def _rounds(node: For | CountedFor | While, script: Script, run: Run) -> Iterator[str]:
+def _rounds(node: For | Counting | While, script: Script, run: Run) -> Iterator[str]:
     """Set a loop's variables round by round; give what is said where the first alone is read."""
     if isinstance(node, For):
         raw = ['"$@"'] if node.words is None else node.words
@@ -196,7 +196,7 @@ def _rounds(node: For | CountedFor | While, script: Script, run: Run) -> Iterato
             several = len(words) > 1 and UNSET not in word
             yield f"for {node.name}: its first value, {word[:40]}" if several else ""
         return
-    if isinstance(node, CountedFor):
+    if isinstance(node, Counting):
         summed(node.first, script)
     elif builtins.over_arguments(node, script):
         builtins.forget(node.body, script)
@@ -204,7 +204,7 @@ def _rounds(node: For | CountedFor | While, script: Script, run: Run) -> Iterato
     for _ in range(MOST_WAITS if isinstance(node, While) else MOST_ROUNDS):
         status = (
             _counts(node.condition, script)
-            if isinstance(node, CountedFor)
+            if isinstance(node, Counting)
             else run(node.condition, script) * (-1 if node.until else 1)
         )
         if status < 0:
@@ -212,7 +212,7 @@ def _rounds(node: For | CountedFor | While, script: Script, run: Run) -> Iterato
         yield ""
         if status < SURE:
             return
-        if isinstance(node, CountedFor):
+        if isinstance(node, Counting):
             summed(node.step, script)
 
 

@@ -19,9 +19,9 @@ from gpuscale.launch.read.bash.syntax import Parser
 from gpuscale.launch.read.bash.tree import (
     ASSIGN,
     Block,
-    CaseStatement,
+    Cases,
     Chain,
-    CountedFor,
+    Counting,
     For,
     Function,
     If,
@@ -29,7 +29,7 @@ from gpuscale.launch.read.bash.tree import (
     Pipeline,
     Redirect,
     Simple,
-    TestCommand,
+    Tested,
     While,
 )
 from gpuscale.launch.read.bash.words import (
@@ -135,14 +135,14 @@ def _run(node: Node, script: Script) -> int:
         return _pipeline(node, script)
     if isinstance(node, If):
         return flow.conditional(node, script, run)
-    if isinstance(node, (For, CountedFor, While)):
+    if isinstance(node, (For, Counting, While)):
         return flow.loop(node, script, run)
-    if isinstance(node, CaseStatement):
+    if isinstance(node, Cases):
         return flow.case(node, script, run)
     if isinstance(node, Function):
         script.functions[node.name] = node.body
         return SURE
-    if isinstance(node, TestCommand):
+    if isinstance(node, Tested):
         return _tested(node.words, 2, script)
     counted = script.arguments is None and "$#" in node.text
     value = summed(node.text, script)

@@ -13,9 +13,9 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read.bash.tree import (
     ASSIGN,
     Block,
-    CaseStatement,
+    Cases,
     Chain,
-    CountedFor,
+    Counting,
     For,
     Function,
     If,
@@ -24,7 +24,7 @@ from gpuscale.launch.read.bash.tree import (
     Redirect,
     Simple,
     Sum,
-    TestCommand,
+    Tested,
     While,
 )
 
@@ -338,7 +338,7 @@ class Parser:
             end = end_of(self.text, self.at)
             parts = [*self.text[self.at + 2 : end - 2].split(";"), "", ""]
             self.at = end
-            return CountedFor(parts[0], parts[1], parts[2], self._body())
+            return Counting(parts[0], parts[1], parts[2], self._body())
         name = self._word()
         words: list[str] | None = None
         if self._take("in"):
@@ -370,7 +370,7 @@ class Parser:
             branches.append((patterns, self.block((";;", "esac"))))
             if match := re.compile(r";;&?|;&").match(self.text, self.at):
                 self.at = match.end()
-        return CaseStatement(word, branches)
+        return Cases(word, branches)
 
     def _test(self) -> Node:
         words: list[str] = []
@@ -392,4 +392,4 @@ class Parser:
                 break
             words.append(word)
             self.at += 0 if word else 1
-        return TestCommand([w for w in words if w])
+        return Tested([w for w in words if w])

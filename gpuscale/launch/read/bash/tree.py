@@ -71,7 +71,7 @@ class For:
 
 
 @dataclass(slots=True)
-class CountedFor:
+class Counting:
     """`for ((first; condition; step))`."""
 
     first: str
@@ -90,7 +90,7 @@ class While:
 
 
 @dataclass(slots=True)
-class CaseStatement:
+class Cases:
     """A word and its branches, each with its patterns."""
 
     word: str
@@ -113,13 +113,13 @@ class Sum:
 
 
 @dataclass(slots=True)
-class TestCommand:
+class Tested:
     """`[[ ... ]]`: its words and signs."""
 
     words: list[str]
 
 
 Node: TypeAlias = (
-    "Simple | Pipeline | Chain | Block | If | For | CountedFor | While | CaseStatement"
-    " | Function | Sum | TestCommand"
+    "Simple | Pipeline | Chain | Block | If | For | Counting | While | Cases"
+    " | Function | Sum | Tested"
 )
