@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.answer import Answer, asks
+from gpuscale.answers.answer import Answer
 from gpuscale.answers.calibrate import Calibrate
 from gpuscale.answers.checkpoint import Checkpoint
 from gpuscale.answers.collective import Collective
@@ -30,9 +30,12 @@ from gpuscale.answers.validate import Validate
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.answers.keys import asks  # the same, with the keys of each answer
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
+else:
+    from gpuscale.answers.answer import asks
 
 __all__ = [
     "Answer",

@@ -1,6 +1,8 @@
 """An answer in Python: a mapping, a frame, a piece of a notebook; errors that help."""
 
+import runpy
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -49,3 +51,27 @@ def test_a_wrong_argument_and_a_bad_value_say_what_is_meant():
         gpuscale.plan("lama3-8b", gpus=8)
     if sys.version_info >= (3, 11):
         assert told.value.__notes__ == [f"hint: {told.value.hint}"]
+
+
+def test_its_keys_are_known_to_mypy(tmp_path, monkeypatch):
+    root = Path(__file__).parent.parent
+    keys = runpy.run_path(str(root / "tools" / "answer_keys.py"))
+    assert keys["same"](), "run tools/answer_keys.py --update"
+    api = pytest.importorskip("mypy.api")
+    (tmp_path / "job.py").write_text(ASKED, "utf-8")
+    monkeypatch.setenv("MYPYPATH", str(root))
+    said, _, code = api.run(["--cache-dir", str(tmp_path), str(tmp_path / "job.py")])
+    told = [line.partition(": ")[2] for line in said.splitlines()[:-1]]
+    assert code == 1 and len(told) == 4, said
+    assert told[0] == 'note: Revealed type is "float"' and told[1].endswith('"float | None"')
+    assert 'did you mean "gpus"' in told[2] and "Incompatible types" in told[3]
+
+
+ASKED = """import gpuscale
+
+answer = gpuscale.plan("llama3-8b", gpus=8)
+reveal_type(answer["step_s"])
+reveal_type(gpuscale.serve("llama3-8b")["at_most_per_s"])
+gpuscale.plan("llama3-8b", gpuss=8)
+fits: str = answer["fits"]
+"""

@@ -103,7 +103,9 @@ def page() -> str:
             + f"\n...\n```\n\nAnswer: {answer}. "
             + f"Measured: {measured} ([source]({one['source']})): {mark}.{limit}{note}\n"
         )
-    head = f"{right} of {len(rows)} are right.\n\n| | question | gpuscale | measured | |\n"
+    head = (
+        f"{right} of {len(rows)} are right.\n\n| no. | question | gpuscale | measured | verdict |\n"
+    )
     table = head + "| --- | --- | --- | --- | --- |\n" + "\n".join(rows) + "\n\n"
     return INTRO + table + "\n".join(parts)
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -60,10 +62,35 @@ def dead_links(site: Path) -> Iterator[str]:
                 yield f"{file.relative_to(site)}: {link}"
 
 
+def pages(folder: Path) -> None:
+    """Gather what the site has: pages of docs/, those written from the code, formulas typeset."""
+    import formula
+    import reference
+
+    left_out = shutil.ignore_patterns("examples", "gallery.toml", "try")
+    shutil.copytree(ROOT / "docs", folder, ignore=left_out)
+    for path, write in reference.PAGES.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(write(), "utf-8")
+    for page in folder.rglob("*.md"):
+        page.write_text(formula.typeset(page.read_text("utf-8")), "utf-8")
+
+
+def documents(out: Path) -> None:
+    """Write the documentation into a folder; a warning ends it."""
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        pages(work / "docs")
+        settings = shutil.copy(ROOT / "zensical.toml", work)
+        command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", settings]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr)
+        shutil.copytree(work / "site", out, dirs_exist_ok=True)
+    (out / "404.html").unlink()  # its links hold at the root of a server alone
+
+
 def build(out: Path) -> None:
     """Write the site into a folder."""
-    documents = [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-d", str(out)]
-    subprocess.run(documents, cwd=ROOT, check=True, stdout=sys.stderr)
+    documents(out)
     finish(out)
 
 
@@ -73,7 +100,6 @@ def finish(out: Path) -> None:
 
     try_page.build(out / "try")
     (out / ".nojekyll").touch()
-    (out / "404.html").unlink()  # its links hold at the root of a server alone
     dead = list(dead_links(out))
     if dead:
         raise SystemExit("error: links that lead nowhere:\n  " + "\n  ".join(dead))

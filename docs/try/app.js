@@ -1,5 +1,5 @@
 // The form, kept in the address; the answer, drawn from its data; what was asked before, kept.
-import { TASKS, SHARED, ask, beside, given, questions, steps, values } from "./tasks.js";
+import { TASKS, SHARED, ask, beside, given, search, steps, values, ways } from "./tasks.js";
 import { along, draw, drawable, know, shown, stepped } from "./charts.js";
 
 const $ = (id) => document.getElementById(id);
@@ -263,36 +263,41 @@ function slider(one, all, figures) {
 
 const LABELS = { step: "Time", memory: "Memory", "memory-time": "Memory over a step", timeline: "Timeline", layouts: "Layouts", limits: "Limits", sensitivity: "What helps", roofline: "Roofline", scaling: "Scaling", mfu: "MFU", pareto: "Pareto", levels: "Levels", bars: "Parts" };
 const degrees = (l) => ["tp", "cp", "ep", "pp", "dp"].filter((k) => l[k] > 1 || k === "dp").map((k) => `${k.toUpperCase()} ${l[k]}`).join(" x ");
-const settings = (r) => (r.layout ? `${degrees(r.layout)}, ZeRO ${r.layout.zero_stage}, micro-batch ${r.layout.micro_batch_size}${r.layout.vpp > 1 ? `, ${r.layout.vpp} chunks` : ""}` : `${r.software}, ZeRO ${r.zero_stage}, micro-batch ${r.micro_batch_size}, recompute ${r.recompute}${r.offload?.length ? ", offload" : ""}`);
-
-// what the form must say for a layout
-function pinsOf(r) {
-  if (!r.layout) return { software: r.software, micro_batch: r.micro_batch_size, zero: r.zero_stage, offload: r.offload?.length ? r.offload.join() : "none" };
-  const l = r.layout;
-  return { tp: l.tp, pp: l.pp, cp: l.cp, ep: l.ep, vpp: l.vpp, zero: l.zero_stage, micro_batch: l.micro_batch_size, recompute: l.recompute };
-}
+const settings = ({ layout: l }) => `${degrees(l)}, ZeRO ${l.zero_stage}, micro-batch ${l.micro_batch_size}${l.vpp > 1 ? `, ${l.vpp} chunks` : ""}`;
+const pinsOf = ({ layout: l }) => ({ tp: l.tp, pp: l.pp, cp: l.cp, ep: l.ep, vpp: l.vpp, zero: l.zero_stage, micro_batch: l.micro_batch_size, recompute: l.recompute });
+const SAID = { zero: "ZeRO", micro_batch: "micro-batch", recompute: "recompute", engine: "rollouts", rollout_tp: "rollout TP" };
+const spoken = (pinned) => Object.entries(pinned).map(([name, value]) => `${SAID[name]} ${value}`).join(", ");
 
 // all layouts of a search, as time against memory
-function layouts(result) {
-  const found = (result.alternatives ?? result.options ?? []).filter((a) => a.fits && a.peak_bytes && a.step_s);
+function searched(result) {
+  const found = (result.alternatives ?? []).filter((a) => a.fits && a.peak_bytes && a.step_s);
   const chosen = result.chosen?.layout || !result.layout ? result.chosen : { ...result, layout: result.layout };
-  const all = [...(chosen?.step_s ? [chosen] : []), ...found];
-  if (all.length < 2) return null;
-  const point = (r) => [r.peak_bytes, r.step_s, `${settings(r)}${r.why ? `\n${r.why}` : ""}`];
+  const all = [...(chosen?.step_s ? [chosen] : []), ...found].filter((r) => r.layout);
+  return all.map((r) => ({ x: r.peak_bytes, y: r.step_s, label: `${settings(r)}${r.why ? `\n${r.why}` : ""}`, pins: pinsOf(r) }));
+}
+
+// each way to run a job without a search, and what is chosen
+async function tried(options) {
+  const all = await Promise.all(ways(task, options).map(async ({ pinned, question }) => ({ pinned, made: await answered(question, 3) })));
+  const fit = all.filter(({ made }) => made.point?.fits).map(({ pinned, made: { point: r } }) => ({ x: r.peak_bytes, y: r.run_s ?? r.step_s, label: `${spoken(pinned)}${r.offload?.length ? ", offload" : ""}`, pins: pinned }));
+  return fit.sort((a, b) => a.y - b.y);
+}
+
+function scatter(points, result) {
+  if (points.length < 2) return null;
+  const rows = points.map((p) => [p.x, p.y, p.label]);
   return {
-    kind: "lines", key: "layouts", title: "Layouts: time against memory; a click pins one", choices: all,
-    x: { label: "memory of the fullest GPU", dim: "bytes" }, y: { label: "a step", dim: "s" }, marks: [{ axis: "x", value: result.capacity_bytes, label: "usable" }],
-    series: [{ name: "best", points: all.slice(0, 1).map(point), markers: true }, { name: "others", points: all.slice(1).map(point), markers: true }],
+    kind: "lines", key: "layouts", title: "Layouts: time against memory; a click pins one", choices: points, picked: [{ x: result.peak_bytes, y: TASKS[task].ways ? result.run_s ?? result.step_s : result.step_s }],
+    x: { label: "memory of the fullest GPU", dim: "bytes" }, y: { label: TASKS[task].ways && result.run_s ? "the run" : "a step", dim: "s" }, marks: [{ axis: "x", value: result.capacity_bytes, label: "usable" }],
+    series: [{ name: "fastest", points: rows.slice(0, 1), markers: true }, { name: "others", points: rows.slice(1), markers: true }],
   };
 }
 
 async function pictures() {
   const mine = latest;
   const { options, question } = mine;
-  const free = Object.fromEntries(Object.entries(options).filter(([name]) => !TASKS[task].pins.includes(name)));
   const wanted = [
     answered(ask("charts", question.command, options), 1), answered(ask("events", question.command, options), 2),
-    Object.keys(free).length < Object.keys(options).length ? answered(ask("answer", question.command, free), 2) : mine.made,
     ...beside(task, options, mine.result).map((q) => answered(q, 2)),
   ];
   mine.charts = [];
@@ -302,8 +307,10 @@ async function pictures() {
     for (const chart of charts) if (!mine.charts.some((c) => c.key === chart.key)) mine.charts.push(chart);
     tabs();
   };
-  const [made, events, base, ...others] = wanted;
-  Promise.resolve(base).then((b) => { const one = b.answer && layouts(b.answer.result); if (one) { one.picked = [{ x: mine.result.peak_bytes, y: mine.result.step_s }]; add([one]); } });
+  const [made, events, ...others] = wanted;
+  const whole = search(task, options);
+  const found = whole ? Promise.resolve(answered(whole, 2)).then((b) => (b.answer ? searched(b.answer.result) : [])) : tried(options);
+  found.then((all) => { const one = mine === latest && scatter(all, mine.result); if (one) add([one]); });
   Promise.resolve(made).then(({ charts = [] }) => add(charts.filter((c) => drawable(c) && !["timeline", "timeline-end", "alternatives"].includes(c.key))));
   Promise.resolve(events).then((all) => all.events?.length && add([stepped(all)]));
   for (const one of others) Promise.resolve(one).then(({ charts = [] }) => add(charts.filter((c) => drawable(c) && c.key !== "limits").map((c) => (c.key === "pareto" ? priced(c, mine.result) : c))));
@@ -365,17 +372,17 @@ function panel(chart) {
 }
 
 function pick(box, chart) {
-  const pin = (r) => {
-    for (const [name, value] of Object.entries(pinsOf(r))) form[name] = String(value);
+  const pin = ({ pins }) => {
+    for (const [name, value] of Object.entries(pins)) form[name] = String(value);
     build();
     send(0, true);
   };
   box.addEventListener("click", (e) => {
     const point = chart.hit(e);
-    const r = point && chart.choices.find((one) => one.peak_bytes === point.x && one.step_s === point.y);
+    const r = point && chart.choices.find((one) => one.x === point.x && one.y === point.y);
     if (r) pin(r);
   });
-  const list = node("select", { id: "pin-list" }, new Option("Pin a layout…", ""), ...chart.choices.map((r, i) => new Option(`${settings(r)}: ${shown(r.step_s, "s")}, ${shown(r.peak_bytes, "bytes")}`, i)));
+  const list = node("select", { id: "pin-list" }, new Option("Pin a layout…", ""), ...chart.choices.map((r, i) => new Option(`${r.label.split("\n")[0]}: ${shown(r.y, "s")}, ${shown(r.x, "bytes")}`, i)));
   list.setAttribute("aria-label", "Pin a layout");
   list.addEventListener("change", () => list.value && pin(chart.choices[+list.value]));
   $("panel").append(list);

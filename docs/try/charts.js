@@ -26,6 +26,14 @@ export function shown(value, dim = "") {
   return name.length === 1 && dim === "count" ? number + name : `${number} ${name}`.trim();
 }
 
+// round values between two ends, in the unit that the larger one is shown in
+function even(low, high, most, dim) {
+  const [unit] = dim === "frac" ? [0.01] : STEPS[dim]?.find(([, , end]) => high < end) ?? [1];
+  const raw = (high - low) / most / unit || 1;
+  const ten = 10 ** Math.floor(Math.log10(raw));
+  const by = [1, 2, 5, 10].find((m) => m * ten >= raw) * ten;
+  return Array.from({ length: Math.max(0, Math.floor(high / unit / by) - Math.ceil(low / unit / by) + 1) }, (_, i) => (Math.ceil(low / unit / by) + i) * by * unit);
+}
 const scale = (axis, more = {}) => ({
   label: axis.label, type: axis.log ? "log" : "linear", tickFormat: (v) => shown(v, axis.dim), ...(axis.at?.length ? { ticks: axis.at } : {}), ...more,
 });
@@ -41,7 +49,11 @@ function key(names, colours) {
   });
   return made;
 }
-const logTicks = (low, high) => [1, 2, 5].flatMap((m) => Array.from({ length: 40 }, (_, k) => m * 10 ** (k - 15))).filter((v) => v >= low && v <= high).sort((a, b) => a - b);
+function logTicks(low, high, dim) {
+  const found = [1, 2, 5].flatMap((m) => Array.from({ length: 40 }, (_, k) => m * 10 ** (k - 15)));
+  const units = (STEPS[dim] ?? [[1]]).map(([unit], i, all) => [unit, all[i + 1]?.[0] ?? Infinity]);
+  return units.flatMap(([unit, above], i) => found.map((v) => v * unit).filter((v) => (v >= unit || !i) && v < above)).filter((v) => v >= low && v <= high).sort((a, b) => a - b);
+}
 // one picture with one name for those who hear the page
 function named(svg, title) {
   for (const part of svg.querySelectorAll("[aria-label]")) part.removeAttribute("aria-label");
@@ -59,7 +71,7 @@ function lines({ x, y, series, marks }, width, picked) {
   const say = (r) => [r.label, r.name, `${x.label || "x"} ${shown(r.x, x.dim)}`, `${y.label || "y"} ${shown(r.y, y.dim)}`].filter(Boolean).join("\n");
   return {
     points: rows.filter((r) => r.dots),
-    x: scale(x, { ticks: x.at?.length ? x.at : x.log ? few(logTicks(...ends(rows.map((r) => r.x))), width / 80) : Math.max(3, width / 110) }), y: scale(y, { grid: true, ticks: y.log ? few(logTicks(...ends(rows.map((r) => r.y))), 7) : 6, zero: !y.log && spread > 3 }),
+    x: scale(x, { ticks: x.at?.length ? x.at : x.log ? few(logTicks(...ends(rows.map((r) => r.x)), x.dim), width / 80) : even(...ends([...rows.map((r) => r.x), ...(marks ?? []).filter((m) => m.axis === "x").map((m) => m.value)]), Math.max(3, width / 110), x.dim) }), y: scale(y, { grid: true, ticks: y.log ? few(logTicks(...ends(rows.map((r) => r.y)), y.dim), 7) : even(spread > 3 ? 0 : Math.min(...rows.map((r) => r.y)), Math.max(...rows.map((r) => r.y)), 6, y.dim), zero: !y.log && spread > 3 }),
     color: { domain: named, range: named.map((n, i) => SERIES[i % SERIES.length]) }, inset: 8,
     marks: [
       ...(marks ?? []).map((m) => (m.axis === "x" ? Plot.ruleX : Plot.ruleY)([m.value], { stroke: "var(--no)", strokeDasharray: "4 3" })),
@@ -78,7 +90,7 @@ function stack({ axis, parts, rows, limit }, width) {
   const longest = Math.max(...rows.map(([row]) => row.length));
   return {
     height: 70 + 38 * rows.length, marginLeft: longest ? Math.min(width * 0.42, 20 + 7.4 * longest) : 10,
-    x: scale(axis, { grid: true, ticks: Math.max(3, width / 110) }), y: { label: null, domain: rows.map(([row]) => row) },
+    x: scale(axis, { grid: true, ticks: even(0, Math.max(limit?.[0] ?? 0, ...rows.map(([, amounts]) => amounts.reduce((a, b) => a + b, 0))), Math.max(3, width / 110), axis.dim) }), y: { label: null, domain: rows.map(([row]) => row) },
     color: { domain: used, range: used.map((p) => paint(p, parts.indexOf(p))) },
     marks: [
       Plot.barX(bars, Plot.stackX(tipped({ x: "value", y: "row", fill: "part", title: (b) => `${b.part}${b.row ? `, ${b.row}` : ""}\n${shown(b.value, axis.dim)}`, insetTop: 3, insetBottom: 3 }))),
@@ -95,7 +107,7 @@ function gantt({ lanes, kinds, total, start = 0 }, width, view) {
   const used = kinds.map(([name]) => name).filter((name) => spans.some((s) => s.kind === name));
   return {
     height: 70 + 30 * lanes.length, marginLeft: Math.min(width * 0.3, 20 + 7.2 * Math.max(...lanes.map(([lane]) => lane.length))),
-    x: { domain: [from, to], label: "time in the step", tickFormat: (v) => shown(v, "s"), ticks: Math.max(3, width / 110) }, y: { label: null, domain: lanes.map(([lane]) => lane) },
+    x: { domain: [from, to], label: "time in the step", tickFormat: (v) => shown(v, "s"), ticks: even(from, to, Math.max(3, width / 110), "s") }, y: { label: null, domain: lanes.map(([lane]) => lane) },
     color: { domain: used, range: used.map(paint) },
     marks: [
       Plot.barX(seen, tipped({ x1: "a", x2: "b", y: "lane", fill: "kind", insetTop: 3, insetBottom: 3, title: (s) => `${s.label ? `${s.label}, ` : ""}${s.kind}, ${s.lane}\n${shown(s.long, "s")}` })),
@@ -142,11 +154,14 @@ export function stepped({ events, total_s }) {
 // A figure along a slider, what is chosen on it.
 export function along(box, { label, dim }, one, rows, value, log) {
   const known = rows.filter((r) => r.y != null);
-  const width = Math.max(200, box.clientWidth);
+  const width = Math.max(120, box.clientWidth);
+  const [low, high] = ends(known.map((r) => r.y));
+  const ticks = log ? few(logTicks(low, high, dim), 4) : even(0, high, 3, dim);
+  const said = rows.map((r) => shown(r.x, one.dim).length);
   const made = Plot.plot({
-    width, height: 112, marginLeft: 64, marginRight: 12, marginBottom: 26, marginTop: 14, style: { fontSize: "12px" },
-    x: { type: "log", base: 2, label: null, ticks: few(rows.map((r) => r.x), width / 42), tickFormat: (v) => shown(v, one.dim), domain: [rows[0].x, rows.at(-1).x] },
-    y: { label: null, ticks: log ? few(logTicks(...ends(known.map((r) => r.y))), 4) : 4, grid: true, tickFormat: (v) => shown(v, dim), type: log ? "log" : "linear", zero: !log },
+    width, height: 112, marginLeft: 14 + 6.6 * Math.max(2, ...ticks.map((v) => shown(v, dim).length)), marginRight: 16, marginBottom: 26, marginTop: 14, style: { fontSize: "12px" },
+    x: { type: "log", base: 2, label: null, ticks: few(rows.map((r) => r.x), width / (24 + 8 * Math.max(...said))), tickFormat: (v) => shown(v, one.dim), domain: [rows[0].x, rows.at(-1).x] },
+    y: { label: null, ticks, grid: true, tickFormat: (v) => shown(v, dim), type: log ? "log" : "linear", zero: !log },
     marks: [
       Plot.line(known, { x: "x", y: "y", stroke: "var(--m-forward)", strokeWidth: 2 }),
       Plot.dot(known, { x: "x", y: "y", fill: "var(--m-forward)", r: (r) => (r.x === value ? 6 : 3) }),

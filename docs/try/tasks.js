@@ -30,6 +30,7 @@ export const TASKS = {
       price,
     ],
     pins: ["tp", "pp", "cp", "ep", "vpp", "zero", "micro_batch", "recompute"],
+    drawn: "12", // layouts of the search in its picture: more take longer
     knobs: [knob("gpus", "GPUs"), knob("batch_tokens", "Tokens of a step", 4e6, -3, 2)],
     figures: [
       figure("Run", "s", (r) => r.run?.expected_days != null ? r.run.expected_days * 86400 : r.step_s),
@@ -53,7 +54,8 @@ export const TASKS = {
       choice("loss", "Cross entropy", ["", "eager", "chunked", "fused"]),
       price,
     ],
-    pins: ["zero", "offload"],
+    pins: ["zero", "recompute", "offload"],
+    ways: [{ zero: ["0", "2", "3"], micro_batch: ["1", "2", "4", "8"], recompute: ["none", "full"] }],
     knobs: [knob("gpus", "GPUs"), knob("micro_batch", "Sequences at a time", 2, -1, 3)],
     figures: [
       figure("Run", "s", (r) => r.run_s),
@@ -105,7 +107,12 @@ export const TASKS = {
       choice("software", "Software", ["", "hf-deepspeed", "hf-fsdp", "megatron-core", "hf-peft"]),
       price,
     ],
-    pins: [],
+    pins: ["rollout_tp", "zero", "recompute", "micro_batch"],
+    ways: [
+      { engine: ["colocated"], rollout_tp: ["1", "2", "4", "8"], recompute: ["none", "full"] },
+      { engine: ["split", "async"], recompute: ["none", "full"] },
+      { zero: ["2", "3"], micro_batch: ["1", "2", "4"], recompute: ["none", "full"] },
+    ],
     knobs: [knob("gpus", "GPUs", 16, -2, 3), knob("prompts", "Prompts of a step", 128, -2, 2)],
     figures: [
       figure("Run", "s", (r) => r.run_s ?? r.step_s),
@@ -190,6 +197,22 @@ export function steps(task, { name, usual, low, high }, options) {
   }));
 }
 
+// Other ways to run a job whose command answers with one: each with the pins that make it.
+export function ways(task, options) {
+  const { ways: grids = [], pins } = TASKS[task];
+  const varied = new Set([...pins, ...grids.flatMap(Object.keys)]);
+  const free = Object.fromEntries(Object.entries(options).filter(([name]) => !varied.has(name)));
+  const every = (grid) => Object.entries(grid).reduce((all, [name, found]) => all.flatMap((one) => found.map((value) => ({ ...one, [name]: value }))), [{}]);
+  return grids.flatMap(every).map((pinned) => ({ pinned, question: ask("point", TASKS[task].command, { ...free, ...pinned }) }));
+}
+
+// The search that a picture of layouts shows, whatever is pinned; null for a task without one.
+export function search(task, options) {
+  const { drawn, pins, command } = TASKS[task];
+  const free = Object.fromEntries(Object.entries(options).filter(([name]) => !pins.includes(name)));
+  return drawn ? ask("answer", command, { ...free, alternatives: drawn }) : null;
+}
+
 // Charts that are an answer of another command: operators under the roof, user speed against cost.
 export function beside(task, options, result) {
   const machine = options.cluster ? { cluster: options.cluster } : { gpu: options.gpu };
@@ -208,5 +231,5 @@ export function questions(task, options, result) {
   const { command, knobs } = TASKS[task];
   const made = ["charts", "events", "details"].map((what) => ask(what, command, options));
   const slid = /^\d+$/.test(options.gpus ?? "1") && !options.deadline && !options.budget ? knobs : [];
-  return [ask("answer", command, options), ...made, ...beside(task, options, result), ...slid.flatMap((k) => steps(task, k, options).map((s) => s.question))];
+  return [ask("answer", command, options), ...made, ...[search(task, options)].filter(Boolean), ...beside(task, options, result), ...ways(task, options).map((w) => w.question), ...slid.flatMap((k) => steps(task, k, options).map((s) => s.question))];
 }

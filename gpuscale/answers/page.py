@@ -49,8 +49,6 @@ def _asked(name: str, given_json: str) -> Document:
     question = question_of(name)
     given = _given(given_json)
     _refuse_unsaid(question, given)
-    if name == "plan" and "method" not in given:
-        given = {"alternatives": "24"} | given  # for the picture of layouts
     return ask(question(**given))
 
 
@@ -81,8 +79,8 @@ def asked_json(name: str, given_json: str) -> str:
 def kept_json(name: str, given_json: str, what: str) -> str:
     """Make something of an answer: one of `MAKE`.
 
-    Returns: JSON: a file with ``file``, ``type`` and ``text``; ``charts``, ``events`` or
-    ``details``; or ``error``.
+    Returns: JSON: a file with ``file``, ``type`` and ``text``; ``charts``, ``point``,
+    ``events`` or ``details``; or ``error``.
     """
     try:
         document = _asked(name, given_json)
@@ -123,6 +121,12 @@ def _charts(document: Document, _: str) -> dict[str, Any]:
     return {"charts": [{"kind": type(c).__name__.lower(), **plain(c)} for c in found]}
 
 
+def _point(document: Document, _: str) -> dict[str, Any]:
+    """Give what a picture of many layouts has of one."""
+    keys = ("fits", "peak_bytes", "step_s", "run_s")
+    return {"point": {key: getattr(document.result, key, None) for key in keys}}
+
+
 def _events(document: Document, _: str) -> dict[str, Any]:
     """Give the whole step in time: stage, track, kind, start [s], length [s], micro-batch."""
     if document.timeline is None:
@@ -151,6 +155,7 @@ MAKE = {
     "launch": _launch,
     "charts": _charts,
     "events": _events,
+    "point": _point,
     "details": _details,
 }
 """What can be made of an answer."""

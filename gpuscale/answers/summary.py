@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.money import kwh_text
 from gpuscale.core.quantity import format_si
@@ -33,6 +33,12 @@ def chance_tone(p: float) -> str:
     ('good', 'near', 'bad')
     """
     return "good" if p >= SURE else "near" if p > 1.0 - SURE else "bad"
+
+
+def machine(asked: Any, n_gpus: int | None = None) -> str:
+    """Options that say the machine of a question again, for the command that comes next."""
+    said = {"gpu": asked.gpu, "cluster": asked.cluster, "gpus": n_gpus or asked.gpus}
+    return "".join(f" --{name} {value}" for name, value in said.items() if value)
 
 
 def memory_point(

@@ -185,7 +185,7 @@ def test_board_of_llama3_70b_on_4096_h100(capsys):
     assert "976.6 per GPU, 7,812.5 per DP rank" in out
     assert "communication-bound 2.53x" in out and "over the limit: dp 2.53x" in out
     code, out, _ = call(f"{line} --pp 8", capsys)
-    assert code == 0 and "every axis in use is compute-bound" in out
+    assert code == 0 and "compute-bound along every parallelism in use" in out
 
 
 def test_board_as_json_has_every_row(capsys):

@@ -121,6 +121,6 @@ def test_what_is_found_is_the_best_of_every_size_of_a_small_cluster(model, softw
             assert found.n_gpus == BEST[SIZES.get(wish, "fewest")](able).n_gpus
 
 
-def test_a_list_of_sizes_says_at_most():
+def test_a_list_of_sizes_says_that_others_were_not_tried():
     text = str(Plan("phi4", **SMALL, gpus="16..64", deadline="5d").answer().blocks[0].text)
-    assert "at most so many GPUs" in text
+    assert "the fewest GPUs tried for 5 days" in text

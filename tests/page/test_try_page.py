@@ -113,14 +113,10 @@ def some(tmp_path_factory):
 def documents(some, tmp_path_factory):
     """Folder of the documentation; empty without the extra `docs`."""
     folder = tmp_path_factory.mktemp("site")
-    if importlib.util.find_spec("material") is not None:
-        from mkdocs.commands.build import build
-        from mkdocs.config import load_config
-
+    if importlib.util.find_spec("zensical") is not None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(ROOT)
             patch.setattr(api, "validate", lambda: some)
-            build(load_config("mkdocs.yml", site_dir=str(folder)))  # strict: a warning ends it
+            runpy.run_path(str(TOOLS / "site.py"))["documents"](folder)
     return folder
 
 
@@ -332,6 +328,34 @@ def test_one_visit_of_an_engineer(site):
     said = text_of(tab, "#state")
     assert said.startswith("GPU or cluster: unknown") and "--" not in said
     assert tab.messages == []
+
+
+@pytest.mark.parametrize(("task", "pin"), [("tune", "--recompute"), ("rl", "--rollout-tp")])
+def test_ways_of_fine_tuning_and_rl_are_drawn_and_pinned(site, task, pin):
+    tab, address, _ = site
+    tab.messages.clear()
+    tab.open(f"{address}?ways{task}#task={task}")
+    wait_for(tab, "document.querySelectorAll('.chart circle').length > 8", 5)
+    tab.evaluate(
+        "{ const list = document.getElementById('pin-list'); list.value = "
+        "[...list.options].find((o) => /rollout TP|recompute full/.test(o.text)).value; "
+        "list.dispatchEvent(new Event('change')) }"
+    )
+    wait_for(tab, f"document.querySelector('#command').textContent.includes('{pin} ')")
+    assert tab.messages == []
+
+
+def test_pages_of_the_documentation_are_accessible(site):
+    tab, address, folder = site
+    if not (folder / "index.html").exists():
+        pytest.skip("the documentation was not built here: no extra docs")
+    axe = axe_core(folder)
+    for name in ("index", "tutorial", "gallery", "physics/step", "reference/keys"):
+        tab.open(address.removesuffix("try/") + f"{name}.html")
+        for width in (390, 1440):
+            assert at_width(tab, width), (name, width)
+            for dark in (False, True):
+                assert violations(tab, axe, dark) == [], (name, width, dark)
 
 
 def test_deadline_and_range_of_gpus(site):

@@ -110,7 +110,8 @@ def checkpoint_document(asked: Checkpoint) -> Document:
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
     r, fleet = _answer(asked, loaded)
     name = loaded.model.name if asked.model is not None else f"{r.n_params:.4g} parameters"
-    title = f"{name}  {r.n_gpus:,} {loaded.gpu.name} ({loaded.cluster.name})  saved {asked.saver}"
+    where = f"{name} on {r.n_gpus:,} {loaded.gpu.name} ({loaded.cluster.name})"
+    title = f"{where}, saved {asked.saver}"
     clock = f"{r.n_interruptions_by_clock:,.3g} interruptions in so long by the clock"
     time_rows = [("time computed", t(asked.time, 4), clock), *outlook_rows(r.outlook, r.n_gpus)]
     first = f"{100 * r.first_order_frac:.1f} %"
@@ -153,7 +154,7 @@ def _summary(asked: Checkpoint, title: str, r: CheckpointAnswer) -> list[Point]:
     """Size, save, interval, run, what is lost, what helps, money."""
     o = r.outlook
     return [
-        Point("verdict", f"{title}: {gb(r.checkpoint_bytes)}, every {t(r.interval_s, 3)}."),
+        Point("verdict", f"{title}: {gb(r.checkpoint_bytes)} every {t(r.interval_s, 3)}."),
         Point(
             "save",
             t(r.save.write_s, 3),

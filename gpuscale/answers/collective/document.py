@@ -105,7 +105,7 @@ def document(case: CollectiveCase, found: CollectiveAnswer, told: Told | None) -
     details: dict[str, list[Block]] = {
         "figures": [
             Text(f"{title}: {said}."),
-            _figures(found, ring_bytes_per_s, asked.hop_latency),
+            *_figures(found, ring_bytes_per_s, asked.hop_latency),
             *changed(loaded),
         ],
         "levels": [_level_table(found)] if found.levels else [],
@@ -134,14 +134,14 @@ RING_SHOWN = 1.05
 """Times the bandwidth of a ring from which, by another algorithm, the ring is told of."""
 
 
-def _figures(found: CollectiveAnswer, ring_bytes_per_s: float | None, hop_s: float) -> Facts:
+def _figures(found: CollectiveAnswer, ring_bytes_per_s: float | None, hop_s: float) -> list[Block]:
     """Time and bandwidths: expected where that is known, and by the roofline."""
     e = found.expected
     single = found.n_ranks == 1
     over = 100 * (found.approximate_s / found.bandwidth_s - 1) if found.bandwidth_s else 0.0
     steps = f"{found.steps} step{'s' * (found.steps != 1)}"
     latency = f"{steps} of {time(hop_s)}" if hop_s else f"{steps}; --hop-latency gives each a time"
-    where = "one GPU: nothing to do" if single else f"ideal, bound by level {found.binding_level}"
+    where = "one GPU: nothing to do" if single else f"ideal, bound by the {found.binding_level}"
     rows: list[tuple[str, str, str]] = []
     if e:
         chosen = "as the library chooses" if e.algorithm == "auto" else e.algorithm
@@ -151,21 +151,18 @@ def _figures(found: CollectiveAnswer, ring_bytes_per_s: float | None, hop_s: flo
     if found.ring_s is not None:
         note = "ideal without reduction in the switches: --algorithm ring"
         rows.append(("ring", time(found.ring_s), note))
-    for name, said in (("busbw", "as nccl-tests"), ("algbw", "size / time, as nccl-tests")):
+    for name, said in (("busbw", "as nccl-tests has it"), ("algbw", "size / time")):
         ideal = rate(getattr(found, f"{name}_bytes_per_s"))
         got = rate(getattr(e, f"{name}_bytes_per_s")) if e else ideal
         rows.append((name, got, f"{said}; roofline {ideal}" if e else said))
     if e and ring_bytes_per_s and RING_SHOWN * ring_bytes_per_s < e.busbw_bytes_per_s:
         note = "busbw with NCCL_ALGO=Ring: what the NICs carry"
         rows.append(("as a ring", rate(ring_bytes_per_s), note))
-    return Facts(
-        [
-            *rows,
-            ("rounded", time(found.approximate_s), f"the documents' form, {over:+.1f} %"),
-            ("latency", time(found.latency_s), latency),
-            ("counted", _size(found.array_bytes), COUNTED[found.op]),
-        ]
-    )
+    more = [
+        ("rounded", time(found.approximate_s), f"the documents' form, {over:+.1f} %"),
+        ("latency", time(found.latency_s), latency),
+    ]
+    return [Facts([*rows, ("counted", _size(found.array_bytes), COUNTED[found.op])]), Facts(more)]
 
 
 def _level_table(found: CollectiveTime) -> Table:

@@ -39,7 +39,7 @@ from gpuscale.answers.memory.common import (
 from gpuscale.answers.memory.common import part_rows as compared_rows
 from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
-from gpuscale.answers.summary import taken_points
+from gpuscale.answers.summary import machine, taken_points
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.bench import BenchChange, enough, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
@@ -238,7 +238,7 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
         "memory",
         inputs_of(case, trial.job),
         r,
-        memory_summary(case, trial.job, r, f"{said}{short}."),
+        memory_summary(asked, case, trial.job, r, f"{said}{short}."),
         details,
         warnings=case.warnings(),
         answered_no=not r.fits,
@@ -344,7 +344,9 @@ def _card_table(r: TuningMemory) -> Table:
     return Table.of(columns, r.cards)
 
 
-def memory_summary(case: FinetuneCase, job: Job, r: TuningMemory, said: str) -> list[Point]:
+def memory_summary(
+    asked: Memory, case: FinetuneCase, job: Job, r: TuningMemory, said: str
+) -> list[Point]:
     """Memory of a fine-tuning job."""
     room = (
         f"{r.longest_seq_len:,} tokens, or micro-batch {r.largest_micro_batch:,}; "
@@ -358,5 +360,5 @@ def memory_summary(case: FinetuneCase, job: Job, r: TuningMemory, said: str) -> 
         found.append(Point("fewest GPUs", f"{r.fewest_gpus:,}"))
     found += taken_points(r.taken)
     kind = "qlora" if job.method.quantised and job.method.kind == "lora" else job.method.kind
-    following = f"gpuscale plan {case.loaded.model.name} --method {kind}"
+    following = f"gpuscale plan {case.loaded.model.name} --method {kind}{machine(asked)}"
     return [*found, Point("next", following, "hours and dollars")]

@@ -233,7 +233,7 @@ def passed_over_points(r: TuningPlan) -> list[Point]:
     gain = 100 * (f.tokens_per_s / r.tokens_per_s - 1)
     what = f"micro-batch {f.micro_batch_size}, recompute {f.recompute}, ZeRO {f.zero_stage}"
     what += f", offload {', '.join(f.offload)}" if f.offload else ""
-    risk = f"{gb(f.peak_bytes)}, fits at {100 * chance:.0f} % (--fit expected)"
+    risk = f"{gb(f.peak_bytes)}, fits with {100 * chance:.0f} % (--fit expected)"
     return [Point("passed over", f"{gain:.0f} % faster: {what}", risk)]
 
 

@@ -310,7 +310,8 @@ def remedy_points(found: Sequence[BenchChange]) -> list[Point]:
     first = next((i for i, remedy in enumerate(found) if remedy.fits), len(found) - 1)
     words = [remedy.words for remedy in found[: first + 1]]
     shown = words[:3] + ([f"{len(words) - 3} more (--show remedies)"] if len(words) > 3 else [])
-    after = f"then {gb(found[first].total_bytes)} a GPU"
+    both = "together, " if len(words) > 1 else ""
+    after = f"{both}then {gb(found[first].total_bytes)} a GPU"
     return [Point("would fit" if found[first].fits else "would help", "; ".join(shown), after)]
 
 

@@ -104,7 +104,11 @@ def _summary(
         points.append(Point("unknown", ", ".join(r.not_understood[:6]), "--show unknown"))
     points += [Point("note", note) for note in r.notes[:2]]
     if details["change"]:
-        words = ", ".join(f"{c.field} {c.have} -> {c.best}" for c in r.changes[:6])
+        names = (c.field.upper() if len(c.field) < 4 else c.field for c in r.changes)
+        words = ", ".join(
+            f"{n} {c.have} -> {c.best}" for n, c in zip(names, r.changes, strict=True)
+        )
+        words = words.replace("zero_stage", "ZeRO").replace("_", " ").replace("None", "none")
         points.append(Point("would help", words, "--show change"))
     return points
 

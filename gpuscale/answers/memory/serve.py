@@ -10,7 +10,7 @@ from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.memory.common import part_bars, part_table, served_parts, weight_format
 from gpuscale.answers.origins import told, unsaid
-from gpuscale.answers.summary import chance_tone, largest_parts, memory_point, taken_points
+from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
 from gpuscale.core.formats import FORMATS, weight_bytes
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
@@ -198,7 +198,7 @@ def _laid_out(
     m, rows = r.per_gpu, served_parts(r.per_gpu)
     table = part_table(rows, m.total_bytes, "expected")
     facts = _facts(m, r, job)
-    load = f"gpuscale serve {loaded.model.name}"
+    load = f"gpuscale serve {loaded.model.name}{machine(asked)}"
     details: dict[str, list[Block]] = {
         "memory": [Text(head), table, part_bars(rows, m.usable_bytes)],
         "figures": [Facts(facts)],

@@ -20,7 +20,7 @@ from gpuscale.answers.memory.common import (
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.saved import launched, saved_job
-from gpuscale.answers.summary import chance_tone, largest_parts, memory_point, taken_points
+from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, parameters_of
@@ -190,7 +190,7 @@ def _document(
         "memory",
         _inputs(asked, loaded, layout),
         r,
-        _summary(loaded, layout, r, head),
+        _summary(asked, loaded, layout, r, head),
         details,
         warnings=loaded.warnings,
         answered_no=not r.fits,
@@ -201,7 +201,9 @@ def _document(
     )
 
 
-def _summary(loaded: Loaded, layout: Layout, r: TrainingMemory, head: str) -> list[Point]:
+def _summary(
+    asked: Memory, loaded: Loaded, layout: Layout, r: TrainingMemory, head: str
+) -> list[Point]:
     ends = r.peak_low_bytes, r.peak_high_bytes
     verdict = said(r.fits_probability)
     where = f"{loaded.model.name} on {layout.n_gpus:,} {loaded.gpu.name} ({loaded.cluster.name})"
@@ -212,13 +214,13 @@ def _summary(loaded: Loaded, layout: Layout, r: TrainingMemory, head: str) -> li
         Point("layout", layout_text(layout), head.split("\n")[1]),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, chance_tone(r.fits_probability)),
         largest_parts([(word, getattr(r.expected, key)) for key, word in MEMORY_PARTS.items()]),
-        Point("fullest", f"stage {full}"),
-        Point("formulas", gb(r.ideal_total_bytes), "without the framework's overheads"),
+        *([Point("fullest", f"stage {full}")] if layout.pp > 1 else []),
     ]
     if r.fewest is not None:
         points.append(Point("fewest GPUs", _on(r.fewest, loaded)))
     points += taken_points(r.taken)
-    following = f"gpuscale plan {loaded.model.name} --gpus {layout.n_gpus}"
+    n_gpus = layout.n_gpus if r.fewest is None else r.fewest.n_gpus
+    following = f"gpuscale plan {loaded.model.name}{machine(asked, n_gpus)}"
     return [*points, Point("next", following, "the fastest layout that fits, time and money")]
 
 

@@ -73,24 +73,22 @@ def taken(problem: Problem, request: Request, layout: Layout | None = None) -> J
 
 
 def step_text(r: PlanResult) -> str:
-    """Say the step for the other maturities, then for that of the job with its interval."""
-    low, high = seconds(r.step_low_s), seconds(r.step_high_s)
+    """Say the step with its interval, and what it is for the other maturities."""
     if r.tuned is None and r.maturity != "measured":
         return seconds(r.step_s)
-    own = f"{seconds(r.step_s)} ({low} to {high})"
-    own += "" if r.maturity == "unsaid" else f" {WORDS[r.maturity]}"
     others = [
         f"{seconds(m.step_s)} {'if ' * (m.maturity == 'tuned')}{WORDS[m.maturity]}"
         for m in others_of(r)
     ]
-    return "; ".join([own, *others])
+    within = "; ".join([f"{seconds(r.step_low_s)} to {seconds(r.step_high_s)}", *others])
+    return f"{seconds(r.step_s)} ({within})"
 
 
 def maturity_words(r: PlanResult) -> str:
     """Say of which maturity a step is."""
     if r.tuned_probability is None:
         return WORDS[r.maturity]
-    return f"{100 * r.tuned_probability:.0f} % likely a tuned job (--maturity says it)"
+    return f"{100 * r.tuned_probability:.0f} % likely a tuned job (say it: --maturity)"
 
 
 def run_of(m: ByMaturity) -> str:

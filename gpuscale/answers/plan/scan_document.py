@@ -70,14 +70,15 @@ def headline(scan: PlanScan, rows: Sequence[ScanRow], chosen: ScanRow | None) ->
     if request.size_wanted in ("fewest", "most") and request.objective == "step-time":
         what = f"the {request.size_wanted} GPUs"
     if scan.gaps and request.size_wanted == "fewest" and what.startswith("the fewest"):
-        what = "at most so many GPUs needed"
+        what = "the fewest GPUs tried"  # fewer between them may do
     goal = f" for {conditions}" if conditions else ""
-    days = f", {chosen.days:,.1f} days" if chosen.days is not None else ""
-    cost = f", {format_si(chosen.usd, 'usd', 3)}" if chosen.usd is not None else ""
+    days = [f"{chosen.days:,.1f} days"] if chosen.days is not None else []
+    cost = [format_si(chosen.usd, "usd", 3)] if chosen.usd is not None else []
+    takes = f"{' and '.join(days + cost)}, " if days or cost else ""
     return (
-        f"{model}: {what}{goal} of the {len(rows)} cases: {chosen.n_gpus:,} GPUs of "
-        f"{chosen.cluster}, {degrees(chosen.layout)}, {seconds(chosen.step_s)} a step, MFU "
-        f"{percent(chosen.mfu)}{days}{cost}."
+        f"{model} on {chosen.n_gpus:,} GPUs of {chosen.cluster}: {takes}{what}{goal} of "
+        f"{len(rows)} cases; {degrees(chosen.layout)}, a step takes {seconds(chosen.step_s)}, MFU "
+        f"{percent(chosen.mfu)}."
     )
 
 

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.plan.blocks import days
 from gpuscale.answers.plan.maturities import maturity_words, others_of, run_of, step_text
-from gpuscale.answers.plan.text import (
-    degrees,
-    details,
-    number,
-    passed_text,
-    percent,
-    seconds,
-    short,
-)
+from gpuscale.answers.plan.text import degrees, details, number, passed_text, percent, seconds
 from gpuscale.answers.summary import bottleneck, cost_points, memory_point, taken_points, tone_of
 from gpuscale.core.quantity import format_time
 from gpuscale.core.step.maturity import WORDS
@@ -37,7 +29,7 @@ def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | N
         Point("verdict", verdict(case, r), tone=tone),
         *([Point("idle", line)] if idle and (line := idle.line(case, r.tokens_per_s)) else []),
         Point("layout" if r.fits else "closest", degrees(r.layout), details(r.layout)),
-        *([Point("passed over", short(o.layout), passed_text(o))] if o else []),
+        *([Point("passed over", degrees(o.layout), passed_text(o))] if o else []),
         *_time_points(r),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
         *(cost_points(r.bill) if r.fits else []),
@@ -64,12 +56,15 @@ def verdict(case: PlanCase, r: PlanResult) -> str:
         less = f"if its memory is {gb(-r.headroom_bytes)} less than expected"
         return f"{where} fits {less}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
     near = "may not fit" if r.peak_bytes * r.memory_interval_factor_80 > r.capacity_bytes else ""
-    return f"{where} {near or 'fits'}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
+    run = [] if r.run is None or r.outlook is None else [days(r.outlook.expected_s)]
+    run += [point.value for point in cost_points(r.bill)[:1] if run]
+    takes = f": {' and '.join(run)}" if run else ""
+    return f"{where} {near or 'fits'}{takes}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
 
 
 def _step_note(r: PlanResult) -> str:
     return (
-        f"{maturity_words(r)} (80 %: {seconds(r.step_low_s)} to {seconds(r.step_high_s)}), "
+        f"(80 %: {seconds(r.step_low_s)} to {seconds(r.step_high_s)}), {maturity_words(r)}; "
         f"roofline {seconds(r.roofline_s)}, {number(r.tokens_per_s)} tokens/s"
     )
 

@@ -163,7 +163,7 @@ def memory_interval_text(r: PlanResult) -> str:
 
 def passed_text(passed: PassedOver) -> str:
     """Say what the fastest layout would gain, and what experts avoid in it."""
-    gain = f"{100 * passed.gain_frac:.1f} % faster by the model"
+    gain = f"{sharding(passed.layout)}, {100 * passed.gain_frac:.1f} % faster by the model"
     return f"{gain}; experts avoid {', '.join(passed.risks)}"
 
 

@@ -156,7 +156,7 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str) -> Document:
     except ValueError as error:
         raise GpuscaleError(f"{model.name} on {spec.name}: {error}") from None
     over = [r for r in rows if r.exceeded]
-    verdict = "every axis in use is compute-bound"
+    verdict = "compute-bound along every parallelism in use"
     if over:
         verdict = "over the limit: " + ", ".join(f"{r.axis} {r.ratio:.2f}x" for r in over)
     table = board_table(rows)

@@ -106,9 +106,6 @@ def serve_summary(asked: Serve, said: str, r: ServeAnswer) -> list[Point]:
     if r.output_tokens_per_s is not None:
         note = f"{figure(r.tokens_per_s_per_gpu)} a GPU, {figure(r.tokens_per_s_per_user)} a user"
         points.append(Point("throughput", f"{figure(r.output_tokens_per_s)} tokens/s", note))
-    if r.at_most_per_s is not None:
-        bound = f"bound by {r.binding}" if r.binding else ""
-        points.append(Point("at most", f"{figure(r.at_most_per_s)} requests/s", bound))
     points.append(_memory(r))
     if r.usd_per_million_output_tokens is not None:
         price = f"at {r.usd_per_gpu_hour:.4g} USD per GPU-hour" if r.usd_per_gpu_hour else ""
@@ -125,7 +122,8 @@ LONGEST = 250
 
 def _memory(r: ServeAnswer) -> Point:
     m = r.memory
-    room = f"{r.kv_tokens:,.0f} tokens of cache, {r.sequences_with_room:,.0f} sequences"
+    many = "s" * (round(r.sequences_with_room) != 1)
+    room = f"{r.kv_tokens:,.0f} tokens of cache, {r.sequences_with_room:,.0f} sequence{many}"
     note = f"of weights, {gb(max(0.0, m.cache_bytes))} of cache, of {gb(m.usable_bytes)}: {room}"
     return Point("memory", gb(m.weights_bytes), note)
 
