@@ -379,8 +379,6 @@ def run_case(args: list[str], stdin: bytes, limit_s: float) -> tuple[int | str, 
 
 def fault(args: list[str], stdin: bytes, limit_s: float) -> str:
     """Run one case and say what is wrong with how it ended; empty if nothing is."""
-    if "--pareto" in args:  # searches anew for each cap
-        limit_s *= 6
     code, out, err, took_s = run_case(args, stdin, limit_s)
     if code not in (0, 1, 2):
         return f"exit {code}: {err.strip()[-900:]}"

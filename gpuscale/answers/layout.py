@@ -98,8 +98,9 @@ def layout_of(
         said |= {"pp": pins["pp"], "vpp": pins["vpp"]}
     if asked.recompute_modules and not asked.recompute:
         said["recompute"] = "selective"
-    if asked.etp == 1 and model.has_experts and capabilities_of(software).experts_over_data:
-        said["etp"] = asked.tp
+    soft, biased = capabilities_of(software), any(f.bias for f in model.ffns.values())
+    if model.has_experts and (soft.experts_over_data or (soft.experts_as_tp and not biased)):
+        said["etp"] = asked.etp or asked.tp
     dp = data_parallel(asked, said["pp"])
     each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches
     batch = asked.global_batch or each * dp * (asked.micro_batch or 1) * said["pp"]

@@ -160,7 +160,9 @@ class Degrees(JobOptions):
         f"{LAYOUT['cp_kind']} [default: the software's]", known=CONTEXT_KINDS
     )
     ep: Asked[int] = degree("ep", common=1)
-    etp: Asked[int] = degree("etp")
+    etp: Asked[int | None] = whole(
+        f"{LAYOUT['etp']} [default: 1; Megatron-LM: as TP]", most=1e6, common=0
+    )
     zero: Asked[int | None] = whole(
         f"{LAYOUT['zero']} [default: the software's habit]", least=0, most=3, common=1, tasks=SIZED
     )

@@ -47,6 +47,7 @@ class Capabilities:
     hybrid_shards: bool = False
     expert_parallel: bool = False
     expert_tensor_parallel: bool = False  # of a degree of its own
+    experts_as_tp: bool = False  # where nobody says it
     experts_over_data: bool = False  # EP over data ranks alone; TP splits experts as the rest
     biased_experts_split: bool = True  # experts with a bias, by TP of their own
     selective_per_op: bool = False  # `selective` is `per-op` by another name

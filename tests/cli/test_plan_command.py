@@ -370,7 +370,7 @@ BAD = [
     (("llama3-70b", "--gpus", "64", "--fleet", "x"), "unknown fleet `x`"),
     (("llama3-70b", "--gpus", "64", "--scaling", "weak"), "--scaling needs several sizes"),
     (("llama3-70b", "--gpus", "8..64", "--scaling", "big"), "unknown scaling"),
-    (("llama3-70b", "--gpus", "8..64", "--pareto"), "is for one case"),
+    (("llama3-70b", "--gpus", "8..64", "--show-job"), "is for one case"),
     (("deepseek-v3", "--gpus", "4096", "--cluster", "deepseek-h800"), "fewer than 4,096"),
     (("gpt2", "--gpus", "8", "--deadline", "3d"), "token budget of gpt2 is not known"),
 ]
@@ -398,12 +398,6 @@ def test_require(capsys):
     code, _, err = call(capsys, "llama3-8b", "--gpus", "64", "--require", "mfu>=0.9")
     assert code == 1
     assert "failed: mfu>=0.9" in err
-
-
-def test_pareto(capsys):
-    _, answer = result_of(capsys, "llama3-8b", "--gpus", "16", "--pareto")
-    r = answer["result"]
-    assert len(r["pareto"]) > 1
 
 
 def test_memory_headroom(capsys):
@@ -557,19 +551,6 @@ def test_interrupted_search_prints_the_best_so_far(capsys, monkeypatch):
     assert code == 130
     assert "interrupted, best so far" in out
     assert "TP " in out
-
-
-def test_interruption_of_later_searches_keeps_the_plan(capsys, monkeypatch):
-    from gpuscale.core.plan import pareto
-
-    def stop(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pareto, "fastest_under", stop)
-    code, out, _ = call(capsys, "llama3-8b", "--gpus", "16", "--pareto")
-    assert code == 130
-    assert "What would help most" in out
-    assert "Time against memory" not in out
 
 
 def test_prices_by_cluster(capsys):

@@ -8,7 +8,7 @@ import pytest
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import IDEAL
-from gpuscale.core.plan import pareto, remedy, sensitivity
+from gpuscale.core.plan import headroom, remedy, sensitivity
 from gpuscale.core.plan.batch import _divisible, sequences_for
 from gpuscale.core.plan.estimate import Estimate, run_of
 from gpuscale.core.plan.seek import SizeVerdict, doubled_sizes, largest, smallest
@@ -191,34 +191,14 @@ def searched(module, monkeypatch, layouts):
 FRONT = [(1.0, 70.0), (1.04, 66.0), (1.2, 40.0), (1.3, 39.0), (2.0, 25.0)]
 
 
-def test_time_against_memory(monkeypatch):
-    """Each cap below what was found and an eighth of 80 below the last: 70, 60, 40, 30, 20."""
-    asked = searched(pareto, monkeypatch, FRONT)
-    done = []
-    first = FoundLayout(1.0, 1.0, 70.0, Layout(8, 8), "a")
-    points = pareto.time_against_memory(Job(), None, first, done.append)
-    assert done == pytest.approx([1 - cap / 80 for cap in (60, 40, 30, 20)])
-    assert [(p.step_s, p.peak_bytes) for p in points] == [
-        (1.0, 70.0),
-        (1.04, 66.0),
-        (1.2, 40.0),
-        (1.3, 39.0),
-        (2.0, 25.0),
-    ]
-    assert points[0].cap_bytes == 80.0
-    caps = [cap for cap, factor, _ in asked]
-    assert caps == pytest.approx([70.0, 60.0, 40.0, 30.0, 20.0]) and caps[0] < 70.0
-    assert {factor for _, factor, _ in asked} == {1.0}
-
-
 def test_most_memory_left_at_the_same_speed(monkeypatch):
-    asked = searched(pareto, monkeypatch, FRONT)
+    asked = searched(headroom, monkeypatch, FRONT)
     best = FoundLayout(1.0, 1.0, 70.0, Layout(8, 8), "a")
-    chosen = pareto.most_headroom(Job(), None, best)
+    chosen = headroom.most_headroom(Job(), None, best)
     assert chosen.peak_bytes == 66.0 and len(asked) == 8
     assert asked[0] == (35.0, 1.0, 1.05)
-    alone = searched(pareto, monkeypatch, FRONT[:1])
-    assert pareto.most_headroom(Job(), None, best) is best
+    alone = searched(headroom, monkeypatch, FRONT[:1])
+    assert headroom.most_headroom(Job(), None, best) is best
     assert alone[-1][0] == pytest.approx(70 * (1 - 2**-8))
 
 

@@ -12,7 +12,7 @@ from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.model.params import experts_met_frac
 from gpuscale.core.plan.batch import TOLERANCE, sequences_for
 from gpuscale.core.plan.estimate import estimate, host_bytes_per_node, run_of
-from gpuscale.core.plan.pareto import most_headroom, time_against_memory
+from gpuscale.core.plan.headroom import most_headroom
 from gpuscale.core.plan.pins import FLAGS, pin_space, why_empty
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.remedy import find_remedies
@@ -299,18 +299,10 @@ def test_sensitivity_is_a_step_computed_again():
     assert effects["host link"].gain_frac == 0.0
 
 
-def test_front_of_time_against_memory():
+def test_most_headroom():
     problem = problem_of(n_gpus=16, batch=64)
     space = space_of(problem)
     best = search(problem, space, 0).fastest
-    points = time_against_memory(problem, space, best)
-    assert len(points) > 2
-    for faster, smaller in zip(points, points[1:], strict=False):
-        assert faster.step_s <= smaller.step_s
-        assert faster.peak_bytes > smaller.peak_bytes
-    for point in points:
-        fresh = replace(problem, capacity_bytes=point.cap_bytes, cache={})
-        assert search(fresh, space, 0).fastest.step_s == pytest.approx(point.step_s)
     roomy = most_headroom(problem, space, best)
     assert roomy.step_s <= 1.05 * best.step_s
     assert roomy.peak_bytes <= best.peak_bytes

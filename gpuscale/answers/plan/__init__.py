@@ -180,7 +180,6 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         tasks=PRETRAIN,
         instead="the other ways that fit are always shown",
     )
-    pareto: Asked[bool] = flag("Fastest layout under each of some memory caps.", **SEARCHED)
     deadline: Asked[float | None] = amount(
         "Find the smallest size that trains in time, e.g. 30d.",
         "s",

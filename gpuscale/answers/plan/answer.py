@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
-    from gpuscale.core.plan.records import ParetoPoint, Remedy
+    from gpuscale.core.plan.records import Remedy
     from gpuscale.core.plan.sensitivity import Effect
     from gpuscale.core.search.results import SearchResult
 
@@ -103,7 +103,6 @@ def plan_result(
     n_next: int,
     sensitivity: tuple[Effect, ...] = (),
     remedies: tuple[Remedy, ...] = (),
-    pareto: tuple[ParetoPoint, ...] = (),
 ) -> PlanResult:
     """Put the record of an answer together."""
     lay, spec = best.layout, case.loaded.specs["software"]
@@ -140,7 +139,6 @@ def plan_result(
         slow_families=slow,
         sensitivity=sensitivity,
         remedies=remedies,
-        pareto=pareto,
         counts=result.counts,
         taken=taken_of(case, request, lay.recompute),
         said_by=said_by(request.said, spec, searched=CHOSEN),

@@ -201,16 +201,6 @@ def remedies_table(r: PlanResult) -> Table:
     return Table(columns, rows, "What makes it fit, smallest change first")
 
 
-def pareto_table(r: PlanResult) -> Table:
-    """Time against memory: the fastest layout under each cap."""
-    columns = [Column("cap_bytes", "memory at most", gb), STEP, SLOWER, MEMORY, LAYOUT]
-    rows = [
-        [p.cap_bytes, p.step_s, p.step_s / r.step_s - 1, p.peak_bytes, short(p.layout)]
-        for p in r.pareto
-    ]
-    return Table(columns, rows, "Time against memory")
-
-
 def memory_bars(e: Estimate) -> Bars:
     """Memory of the fullest GPU by part."""
     parts = [(word, getattr(e.memory, name)) for name, word in MEMORY_PARTS.items()]

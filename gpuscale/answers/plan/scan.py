@@ -105,9 +105,8 @@ def _check(request: Request) -> None:
     scaling = asked.scaling
     if scaling is not None and len(asked.gpus) < 2:
         raise GpuscaleError("--scaling needs several sizes", "for example --gpus 512..16384")
-    if asked.show_job or asked.pareto:
-        name = "show_job" if asked.show_job else "pareto"
-        raise GpuscaleError(f"--{name.replace('_', '-')} is for one case, not for a scan")
+    if asked.show_job:
+        raise GpuscaleError("--show-job is for one case, not for a scan")
     many = (
         len(request.asked.seq_len)
         + len(request.asked.batch_tokens)

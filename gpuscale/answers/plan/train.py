@@ -15,7 +15,6 @@ from gpuscale.answers.plan.blocks import (
     layouts_table,
     limits_table,
     memory_bars,
-    pareto_table,
     remedies_table,
     sensitivity_table,
     step_table,
@@ -44,7 +43,7 @@ from gpuscale.answers.plan.text import counts_text, number
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import launched, saved_job
 from gpuscale.core.plan.estimate import estimate
-from gpuscale.core.plan.pareto import most_headroom, time_against_memory
+from gpuscale.core.plan.headroom import most_headroom
 from gpuscale.core.plan.remedy import find_remedies
 from gpuscale.core.plan.sensitivity import sensitivity
 from gpuscale.core.search.results import FAMILY_CUTOFF
@@ -108,14 +107,13 @@ def single_plan(request: Request) -> Document:
     if layout is None:
         raise KeyboardInterrupt
     best = estimate(case.problem, layout)
-    sections = _sections(case, request, best, result, progress)
-    progress.clear()
+    sections = _sections(case, request, best, result)
     record = plan_result(case, request, best, result, n_next=asked.alternatives, **sections)
     return document_of(case, request, record, best, result, idle)
 
 
 def _sections(
-    case: PlanCase, request: Request, best: Estimate, result: SearchResult, progress: Progress
+    case: PlanCase, request: Request, best: Estimate, result: SearchResult
 ) -> dict[str, Any]:
     """Sections that look further; an interruption leaves out what is not done."""
     found: dict[str, Any] = {}
@@ -128,9 +126,6 @@ def _sections(
             free = default_space(problem.facts, domain, case.precision)
             free = replace(free, precision=case.space.precision)
             found["remedies"] = find_remedies(problem, free, request.pin_texts, best)
-        if request.asked.pareto and result.fastest is not None and not done:
-            front = time_against_memory(problem, case.space, result.fastest, progress)
-            found["pareto"] = front
     except KeyboardInterrupt:
         result.interrupted = True
     return found
@@ -199,7 +194,6 @@ def document_of(
         "step": [step_table(r.step)],
         "limits": [limits_table(r.limits, r.step)] if r.limits else [],
         "alternatives": others,
-        "pareto": [pareto_table(r)] if r.pareto else [],
         "help": [sensitivity_table(r)] if r.sensitivity else [],
         "search": [Text(counts_text(r.counts, result.interrupted)), *changed(case.loaded)],
     }

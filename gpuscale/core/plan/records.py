@@ -58,16 +58,6 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True)
-class ParetoPoint:
-    """Fastest layout under a memory cap."""
-
-    cap_bytes: float
-    layout: Layout
-    step_s: float
-    peak_bytes: float
-
-
-@dataclass(frozen=True, slots=True)
 class PassedOver:
     """The fastest layout, where it is not the one chosen, and what an expert avoids in it."""
 
@@ -128,7 +118,6 @@ class PlanResult(Settled):
     slow_families: tuple[str, ...]  # with layouts that fit, none near the best
     sensitivity: tuple[Effect, ...]
     remedies: tuple[Remedy, ...]
-    pareto: tuple[ParetoPoint, ...]
     counts: Counts
     job: dict[str, Any]
     job_toml: str

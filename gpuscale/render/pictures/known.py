@@ -149,7 +149,7 @@ def _one_plan(document: Document) -> list[Chart]:
 
 
 def _layouts(r: Any, limit_text: str, note: str) -> list[Chart]:
-    """Time against memory: the alternatives, and the front under a memory cap."""
+    """Time against memory of the alternatives."""
     charts: list[Chart] = []
     x, y = Axis("memory of the fullest GPU", "bytes"), Axis("expected step", "s")
 
@@ -164,10 +164,6 @@ def _layouts(r: Any, limit_text: str, note: str) -> list[Chart]:
         marks = [Mark("x", r.capacity_bytes, limit_text)]
         title = "Alternatives: time against memory"
         charts.append(Lines("alternatives", title, x, y, series, marks, note=note))
-    if r.pareto:
-        title = "Pareto front: fastest step under a memory cap"
-        front = [Series("", sorted(points(r.pareto)))]
-        charts.append(Lines("pareto", title, x, y, front, note=note))
     return charts
 
 

@@ -1,22 +1,16 @@
-"""Time against memory: the fastest layout under each of several caps, searched anew."""
+"""The layout with most memory left: the fastest under falling caps, searched anew."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.plan.records import ParetoPoint
 from gpuscale.core.search.engine import fastest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.results import FoundLayout
     from gpuscale.core.search.space import Space
-
-STEPS = 8
-"""Caps are at least this part of the capacity apart."""
 
 WITHIN_FRAC = 0.05
 """How much slower than the fastest the layout with most memory left may be."""
@@ -30,32 +24,6 @@ def fastest_under(
     """Fastest layout that needs at most `cap_bytes` and less than `limit_s`; None if none does."""
     capped = replace(problem, capacity_bytes=cap_bytes, fit_factor=1.0)
     return fastest(capped, space, limit_s=limit_s)
-
-
-def time_against_memory(
-    problem: Problem,
-    space: Space,
-    best: FoundLayout,
-    progress: Callable[[float], None] | None = None,
-) -> tuple[ParetoPoint, ...]:
-    """Fastest layouts under falling memory caps, the best first, until nothing fits.
-
-    `problem, space`: as searched. `best`: fastest under the full capacity. `progress`: called
-    with the fraction done. Returns: each is on the front: nothing in the space is both faster and
-    smaller.
-    """
-    step = problem.capacity_bytes / STEPS
-    points = [ParetoPoint(problem.capacity_bytes, best.layout, best.step_s, best.peak_bytes)]
-    cap = min(best.peak_bytes * (1 - 1e-9), problem.capacity_bytes - step)
-    while cap > 0:
-        found = fastest_under(problem, space, cap)
-        if found is None:
-            break
-        points.append(ParetoPoint(cap, found.layout, found.step_s, found.peak_bytes))
-        cap = min(found.peak_bytes * (1 - 1e-9), cap - step)
-        if progress is not None:
-            progress(1 - max(0.0, cap) / problem.capacity_bytes)
-    return tuple(points)
 
 
 def most_headroom(problem: Problem, space: Space, best: FoundLayout) -> FoundLayout:
