@@ -98,7 +98,8 @@ def layout_of(
         said |= {"pp": pins["pp"], "vpp": pins["vpp"]}
     if asked.recompute_modules and not asked.recompute:
         said["recompute"] = "selective"
-    soft, biased = capabilities_of(software), any(f.bias for f in model.ffns.values())
+    soft = capabilities_of(software)
+    biased = any(f.kind == "moe" and f.bias for f in model.ffns.values())
     if model.has_experts and (soft.experts_over_data or (soft.experts_as_tp and not biased)):
         said["etp"] = asked.etp or asked.tp
     dp = data_parallel(asked, said["pp"])
