@@ -3,6 +3,7 @@
     python tools/fit_serving.py [--warm] [--check]    fits, scores what is left out, writes
     python tools/fit_serving.py --warm --every 3 --frozen     the same in ten minutes of one core
     python tools/fit_serving.py --intervals           of the shipped parameters: scores, intervals
+    python tools/fit_serving.py --warm --where 'closed vllm' --only '^vllm.(prompt|intake)'
 
 A handful of parameters for all frameworks (kernels.toml) and four of each framework family; none
 belongs to a model, a source or a GPU. The loss is the soft absolute error of ln(predicted /
@@ -27,6 +28,7 @@ from gpuscale.answers.serve import Serve
 from gpuscale.answers.serve.case import ServeCase, candidates, wanted_of
 from gpuscale.answers.serve.document import settled
 from gpuscale.answers.validate.served import FURTHER, QUANTITIES, asked_of, classes_of, values_of
+from gpuscale.answers.validate.served_rows import engine_of, kind_of
 from gpuscale.core.serving.choose import FoundReplica, choose
 from gpuscale.core.serving.records import Kernels, ServingSoftware
 from gpuscale.errors import GpuscaleError
@@ -35,6 +37,7 @@ from gpuscale.evidence.score.records import quantile
 from gpuscale.evidence.score.runs import own_copy
 from gpuscale.io.serving import FRAMEWORKS
 from gpuscale.io.tables import read_rows
+from gpuscale.io.toml import read_toml
 
 FOLDER = Path(__file__).resolve().parent.parent / "presets" / "serving"
 SCALE = 0.12
@@ -70,7 +73,7 @@ KERNELS = (
     ("crossing_s", 2e-5, 0.7, 1e-6, 5e-4, "prior: a proxy's hand-over and a synchronisation"),
     ("host_blend", 3.0, 0.3, 1.2, 8.0, "prior: between a sum (1) and the longer one"),
     ("exchange_overlap", 0.7, 0.2, 0.05, 1.0, "prior: DeepSeek-V3, section 3.4"),
-    ("cold_factor", 2.0, 0.4, 1.0, 10.0, "prior: kernels are loaded and tuned at first use"),
+    ("cold_s", 0.1, 0.4, 1e-3, 2.0, "prior: kernels are loaded and tuned at first use"),
 )
 SOFTWARE = (
     ("host_s", 1e-3, 0.7, 1e-5, 2e-2, "prior: a scheduler step of 1 ms"),
@@ -145,6 +148,9 @@ UNRECORDED = 0.25
 """Weight of rows with drafts of unknown acceptance, and of models with a prediction layer whose
 use is not recorded."""
 
+KEPT_OUT = "kept out of fits"
+"""In the note of rows that only score a fit."""
+
 PASS_ALONE = 4.0
 """Weight of the rows of one pool: the rate of a pass by itself, without queue or harness."""
 
@@ -196,6 +202,14 @@ def fit_row(row: Mapping[str, str]) -> FitRow | None:
     return FitRow(row, exact, asked, case, classes_of(row, case, best, assumed), measured)
 
 
+def chosen(row: Mapping[str, str], where: str) -> bool:
+    """Whether a row is of a kind of load and an engine that a regular expression names."""
+    try:
+        return bool(re.search(where, f"{kind_of(row)} {engine_of(row)[0]}"))
+    except GpuscaleError:
+        return False
+
+
 def answered(asked: Serve, case: ServeCase) -> FoundReplica | None:
     """Best layout of a question on the sites of a case; None where none fits."""
     found = candidates(asked, case)
@@ -205,6 +219,8 @@ def answered(asked: Serve, case: ServeCase) -> FoundReplica | None:
 def row_weight(row: FitRow, quantity: str) -> float:
     """Weight of a row in the fit: less where settings that matter are not printed."""
     kind = row.classes["kind"]
+    if KEPT_OUT in row.row.get("note", ""):
+        return 0.0
     weight = UNRECORDED if row.classes["drafts"] in ("assumed", "not recorded") else 1.0
     if kind == "pools" and quantity == "ttft_ms":
         return 0.0  # the first wave of requests at a single prefill worker
@@ -220,7 +236,7 @@ def row_weight(row: FitRow, quantity: str) -> float:
 class Problem:
     """Rows, their sites, and the vector of logarithms of all parameters."""
 
-    def __init__(self, rows: Sequence[dict[str, str]], every: int = 1) -> None:
+    def __init__(self, rows: Sequence[dict[str, str]], every: int = 1, only: str = "") -> None:
         self.names = [("kernels", *p) for p in KERNELS]
         self.names += [
             (f, p[0], OF_ENGINE.get((f, p[0]), 1.0) * p[1], *p[2:])
@@ -233,6 +249,7 @@ class Problem:
             for n, w in OF_ARCHITECTURE.items()
         ]
         self.names += [("maturity", *p) for p in MATURITY]
+        self.free = np.array([bool(re.search(only, f"{f}.{p}")) for f, p, *_ in self.names])
         self.prior = np.log([p[2] for p in self.names])
         self.spread = np.array([p[3] for p in self.names])
         self.low, self.high = np.log([p[4] for p in self.names]), np.log([p[5] for p in self.names])
@@ -324,6 +341,9 @@ class Problem:
         """Differences of 3 % in each parameter."""
         columns = []
         for j in range(len(x)):
+            if not self.free[j]:
+                columns.append(np.zeros(len(r)))
+                continue
             step = 0.03 if x[j] + 0.03 <= self.high[j] else -0.03
             moved = x.copy()
             moved[j] += step
@@ -343,6 +363,8 @@ class Problem:
         normal = jac.T @ (w[:, None] * jac) + np.diag(1.0 / self.spread**2)
         gradient = -(jac.T @ (w * r)) - (x - self.prior) / self.spread**2
         normal += damping * np.diag(np.diag(normal))
+        normal[~self.free] = np.eye(len(x))[~self.free]
+        gradient[~self.free] = 0.0
         moved = x + np.asarray(np.linalg.solve(normal, gradient))
         return np.asarray(np.clip(moved, self.low, self.high))
 
@@ -485,38 +507,40 @@ FEWEST = 12
 
 
 def write_intervals(
-    problem: Problem, left_out: Sequence[np.ndarray], architecture: np.ndarray
+    problem: Problem, left_out: Sequence[np.ndarray], architecture: np.ndarray, *, whole: bool
 ) -> None:
-    """80 % quantile of |ln ratio| of each class; rows seen, and with model or source left out."""
+    """80 % quantile of |ln ratio| of each class; rows seen, and with model or source left out.
+
+    Classes that the rows are not of stay as they are; where they are not all rows (`whole`), so do
+    those of all kinds of load and of an unseen architecture.
+    """
     classes: dict[str, list[float]] = defaultdict(list)
     for r in left_out:
         for (i, q), value in zip(problem.labels, r, strict=True):
             for name in (interval_class(problem.rows[i].classes, q), f"any/{q}"):
                 classes[name].append(abs(float(value)))
-    unseen = [v for q in ALL for v in classes[f"any/{q}"]]
-    lines = [
-        "# Half widths of ln(value) that hold 80 % of the rows of a class, each predicted by the",
-        "# fit on all rows (counted four times), with its model and with its source left out.",
-        "# Written by tools/fit_serving.py.",
-        "",
-        "[class.unknown]",
-        f"width = {quantile(unseen, 0.9):.3f}",
-        'source = "no row of the class: 90 % of all rows"',
-        "",
-        '[class."unseen-architecture"]',
-        f"width = {quantile(np.abs(architecture).tolist(), 0.8):.3f}",
-        'source = "80 % of all rows, their architecture left out of the fit; at least"',
-    ]
-    for name, errors in sorted(classes.items()):
-        if len(errors) < FEWEST * len(left_out):
-            continue
-        lines += [
-            "",
-            f'[class."{name}"]',
-            f"width = {quantile(errors, 0.8) + 0.0005:.3f}",
-            f'source = "{len(errors) // len(left_out)} rows, tools/fit_serving.py"',
-        ]
-    (FOLDER / "intervals.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path = FOLDER / "intervals.toml"
+    known = read_toml(path)
+    out = {name: (c["width"], c["source"]) for name, c in known["class"].items()}
+    for name, errors in classes.items():
+        if len(errors) >= FEWEST * len(left_out) and (whole or not name.startswith("any/")):
+            n = len(errors) // len(left_out)
+            out[name] = (quantile(errors, 0.8) + 0.0005, f"{n} rows, tools/fit_serving.py")
+    if whole:
+        unseen = [v for q in ALL for v in classes[f"any/{q}"]]
+        out["unknown"] = (quantile(unseen, 0.9), "no row of the class: 90 % of all rows")
+        for q in ("ttft_ms", "tpot_ms"):
+            of = [abs(v) for v, (_, p) in zip(architecture, problem.labels, strict=True) if p == q]
+            text = "80 % of all rows, their architecture left out of the fit; at least"
+            out[f"unseen/{q}"] = (quantile(of, 0.8), text)
+    lines = path.read_text(encoding="utf-8").split("\n[measured.")[0].splitlines()[:3]
+    for engine, rows in known["measured"].items():
+        listed = ", ".join(f'"{name}"' for name in rows["architectures"])
+        lines += ["", f"[measured.{engine}]  # four rows and more; day of the oldest version"]
+        lines += [f"architectures = [{listed}]", f'since = "{rows["since"]}"']
+    for name, (width, text) in sorted(out.items()):
+        lines += ["", f'[class."{name}"]', f"width = {width:.3f}", f'source = "{text}"']
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -527,10 +551,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--every", type=int, default=1, help="every n-th row of large sources")
     parser.add_argument("--frozen", action="store_true", help="derivatives of the start throughout")
     parser.add_argument("--rounds", type=int, default=14)
+    parser.add_argument("--where", default="", help="rows: regular expression of kind and engine")
+    parser.add_argument("--only", default="", help="parameters to fit, a regular expression")
     parser.add_argument("--warm", action="store_true", help="start at the shipped parameters")
     parser.add_argument("--intervals", action="store_true", help="of the shipped parameters only")
     args: Any = parser.parse_args(argv)
-    problem = Problem([row for path in args.rows for row in read_rows(path)], args.every)
+    rows = [row for path in args.rows for row in read_rows(path) if chosen(row, args.where)]
+    problem = Problem(rows, args.every, args.only)
     if args.intervals:
         x = problem.shipped()
         r = problem.residuals(x)
@@ -546,7 +573,8 @@ def main(argv: list[str] | None = None) -> None:
     if not args.check:
         exact = problem.residuals(x, whole=True)
         left = [exact + found[key] - r for key in ("model", "source", "architecture")]
-        write_intervals(problem, [*[exact] * SEEN, *left[:2]], left[2])
+        left = [*[exact] * SEEN, *left[:2]], left[2]
+        write_intervals(problem, *left, whole=not args.where)
 
 
 if __name__ == "__main__":

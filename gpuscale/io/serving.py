@@ -20,6 +20,9 @@ from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import read_toml
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from gpuscale.core.habits import Habit
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
@@ -29,20 +32,6 @@ FRAMEWORKS = ("trtllm", "vllm", "sglang", "llamacpp")
 DEFAULT_FRAMEWORK = "trtllm"
 FORMATS = ("bf16", "fp16", "fp8", "fp8-block", "mxfp8", "nvfp4", "int8")
 GIB = 2.0**30
-MEASURED = (
-    "ada",
-    "ampere",
-    "ada-geforce",
-    "ampere-ga102",
-    "ampere-geforce",
-    "hopper",
-    "blackwell",
-    "blackwell-ultra",
-    "cdna3",
-    "cdna4",
-)
-"""Architectures with rows behind the stated intervals."""
-
 SpecT = TypeVar("SpecT")
 
 
@@ -232,7 +221,23 @@ def load_power() -> PowerParameters:
 
 
 @lru_cache(maxsize=1)
+def _intervals() -> Mapping[str, Any]:
+    return read_toml(serving_folder() / "intervals.toml")
+
+
 def serving_intervals() -> dict[str, float]:
     """Kind of load and quantity -> half width of ln(value) that holds 80 % of the rows."""
-    table = read_toml(serving_folder() / "intervals.toml")
-    return {name: float(value["width"]) for name, value in table["class"].items()}
+    return {name: float(value["width"]) for name, value in _intervals()["class"].items()}
+
+
+def measured(engine: str, version: str, architecture: str) -> bool:
+    """Whether an engine has rows on an architecture, none of them of a later version.
+
+    >>> measured("vllm", "0.12", "hopper"), measured("vllm", "0.6.3", "hopper")
+    (True, False)
+    >>> measured("vllm", "", "ampere-geforce"), measured("llamacpp", "", "ampere-geforce")
+    (False, True)
+    """
+    rows = _intervals()["measured"].get(engine, {})
+    old = version != "nightly" and version and engine_day(engine, version) < rows["since"]
+    return architecture in rows["architectures"] and not old

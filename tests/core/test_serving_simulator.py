@@ -63,9 +63,9 @@ def test_one_request():
 
 
 def test_the_first_prompts_of_a_cold_server_take_longer():
-    """One at a time: the first prompt of 100 tokens takes 20 ms, the second 10."""
-    out = run(Traffic([100, 100], [1, 1], [], 1), cold_factor=2.0)
-    assert out.first_s == [pytest.approx(0.020), pytest.approx(0.030)]
+    """One at a time: the first prompt of 100 tokens takes 10 ms and 30 more, the second 10."""
+    out = run(Traffic([100, 100], [1, 1], [], 1), cold_s=0.030)
+    assert out.first_s == [pytest.approx(0.040), pytest.approx(0.050)]
 
 
 def test_drafts_leave_less_of_a_pass_to_prompts():

@@ -324,7 +324,8 @@ def footing(
     lines.append(r.engine_settings)
     ttft, tpot = (math.exp(w) for w in known_to)
     kind = f"{case.loaded.gpu.architecture}, {r.engine}"
-    known = "" if case.measured else "; not calibrated on this architecture"
+    engine = case.engine_of(r.engine)
+    known = "" if case.measured(engine) else "; not measured on such a GPU in such a version"
     lines.append(
         f"80 % of such estimates: TPOT x/÷ {tpot:.2f}, TTFT x/÷ {ttft:.2f} ({kind}{known})."
     )

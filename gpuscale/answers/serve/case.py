@@ -46,6 +46,7 @@ class ServeCase:
         default_factory=dict
     )  # engine -> how new the model is
     versions: Mapping[str, str] = field(default_factory=dict)  # engine -> version asked for
+    borrowed: tuple[str, ...] = ()  # engines whose figures stand for another's
 
     @property
     def model(self) -> ModelSpec:
@@ -60,12 +61,12 @@ class ServeCase:
         """Engine by the name that an answer shows."""
         return next((e for e in self.engines if reading.SHOWN.get(e, e) == shown), shown)
 
-    @property
-    def measured(self) -> bool:
-        """Whether there are measured rows of the architecture."""
-        from gpuscale.io.serving import MEASURED
+    def measured(self, engine: str) -> bool:
+        """Whether the engine itself was measured, in no older version, on such a GPU."""
+        from gpuscale.io.serving import measured
 
-        return self.loaded.gpu.architecture in MEASURED
+        version, architecture = self.versions.get(engine, ""), self.loaded.gpu.architecture
+        return engine not in self.borrowed and measured(engine, version, architecture)
 
 
 def case_of(asked: Serve) -> ServeCase:
@@ -78,7 +79,7 @@ def case_of(asked: Serve) -> ServeCase:
     named_engines = {near.get(e, e).partition(":")[0]: e.partition(":")[2] for e in asked.engine}
     meant = next(iter(named_engines), "")
     named = tuple(dict.fromkeys(reading.stored(w, meant) for w in asked.weights))
-    weights = named or (loaded.model.published_format,)
+    weights = named or (reading.own_format(loaded.model, asked.engine),)
     if asked.poll and set(named_engines) != {"sglang"}:
         raise GpuscaleError("--poll: an option of SGLang's scheduler", "give --engine sglang")
     engines = tuple(named_engines) or (_engine_of(weights, loaded.gpu.vendor),)
@@ -110,6 +111,7 @@ def case_of(asked: Serve) -> ServeCase:
         notes=tuple(notes),
         ages=ages,
         versions=named_engines,
+        borrowed=tuple(near[e] for e in asked.engine if e in near),
     )
 
 
@@ -134,6 +136,8 @@ LEAST_BATCHED = 2048.0
 
 def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSite:
     """Engine with the memory share, the chunk and the launches asked for, as limits allow."""
+    from gpuscale.io.serving import load_words
+
     soft = site.software
     if soft.whole_prompts:
         promised = float(asked.context or model.max_position or 0)
@@ -144,6 +148,8 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
         soft = replace(soft, memory=replace(soft.memory, chunk_tokens=float(asked.chunk)))
     if asked.ttft:  # nobody lets prompts wait for each other where each has a limit
         soft = replace(soft, gather_passes=0)
+    if load_words()["fused"].keys() & set(asked.engine):
+        soft = replace(soft, adds_experts=False)
     if asked.eager:
         soft = replace(soft, launch_s=soft.eager_layer_s * model.n_layers)
     return replace(site, software=soft) if soft is not site.software else site

@@ -52,16 +52,17 @@ def widths(case: ServeCase, found: FoundReplica, wanted: Wanted) -> tuple[float,
     decode = what.decode if isinstance(what, PooledService) else what
     local = wanted.concurrency == 1 and decode.site.software.name == "llamacpp"
     kind = "pools" if pooled else "one" if local else "closed"
-    age = case.ages.get(decode.site.software.name)
+    engine = decode.site.software.name
+    age = case.ages.get(engine)
+    shared = case.loaded.gpu.memory_kind.startswith("LPDDR")
     drafts = "+new" if age and age.new else "+drafts" if decode.replica.drafts else ""
     shape = "moe" if n_experts(case.model) else "dense"
     out = []
     for quantity in ("ttft_ms", "tpot_ms"):
         names = (f"{kind}{drafts}/{shape}/{quantity}", f"closed{drafts}/{shape}/{quantity}")
         width = next((known[name] for name in names if name in known), known["unknown"])
-        if not case.measured:
-            shared = case.loaded.gpu.memory_kind.startswith("LPDDR")
-            unseen = known["unseen-architecture"] * (SHARED_MEMORY if shared else 1.0)
+        if shared or not case.measured(engine):
+            unseen = known[f"unseen/{quantity}"] * (SHARED_MEMORY if shared else 1.0)
             width = max(width, unseen)
         out.append(width)
     return out[0], out[1]

@@ -136,10 +136,11 @@ def taken_of(asked: Serve, r: Served, gather_passes: int) -> tuple[str, ...]:
         f"prompts wait up to {gather_passes} passes until each attention rank has one "
         "(attention_dp_config; with --ttft they do not)"
     )
+    whose = "as llama-server -hf takes them" if r.weights == "q4_k_m" else "as published"
     found = unsaid(
         (asked.cluster or asked.gpu, asked.where, "--cluster, --gpu"),
         (asked.engine, r.engine, "--engine"),
-        (asked.weights, f"weights {r.weights}, as published", "--weights"),
+        (asked.weights, f"weights {r.weights}, {whose}", "--weights"),
         (asked.input, f"prompts of {asked.prompts.mean:,.0f} tokens", "--input"),
         (not usual, "answers of 256 tokens", "--output-len"),
     )

@@ -68,21 +68,26 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
     loads: dict[str, Any] = {"burst": at_once} if kind in ("burst", "static") else {}
     if kind not in ("burst", "static", "offline", "prefill"):
         loads = {"concurrency": at_once, "requests": many and int(many[1])}
+    gguf = (engine or "").startswith("llamacpp")
     limits = meaning("scenario", f"{spec.name} {row.get('scenario', '')}")
     if kind == "offline" and limits:
         loads |= dict(zip(("ttft", "tpot"), limits.split(), strict=True))
     day = re.search(r"\bdate (20\d\d-\d\d-\d\d)", note)
     cold = kind == "closed" and day is not None and day[1] < WARMED_UP_SINCE
     cache = re.search(r"kv[ -]cache (bf16|fp8|fp16)", note)
+    setting = (engine, row.get("gpu"), row.get("precision"), "tp", row.get("tp"), at_once)
+    scripts = f"{row.get('source')} {' '.join(map(str, setting))} in flight"
+    polled = meaning("polled", scripts) if kind == "closed" else None
     degrees = {key: whole(row.get(key), 4096) for key in ("tp", "pp", "dp_attention", "ep")}
     asked = {
         "model": row["model"],
         "gpu": asked_gpu(row),
         "gpus": whole(row.get("n_gpus"), 100_000) or degrees["tp"] or 1,
         "engine": engine,
-        "weights": _weights(row, spec.published_format),
+        "weights": _weights(row, "" if gguf else spec.published_format),
         "kv": cache and cache[1],
         "cold": cold,
+        "poll": polled and int(polled),
         "only": kind if kind in ("prefill", "decode") else None,
         **(degrees if kind != "pools" else {"disagg": _pools(row)}),
         **lengths,

@@ -109,7 +109,7 @@ class Kernels:
     crossing_s: Seconds = 2e-5  # more of a collective between machines: proxy, synchronisation
     host_blend: Spread = 3.0  # exponent with which host and GPU, side by side, add up
     exchange_overlap: Share = 0.7  # of the shorter hidden, where two batches take turns
-    cold_factor: Passes = 2.0  # passes with the first prompts of a server that nobody warmed up
+    cold_s: Seconds = 0.1  # more for each of the first prompts of a server that nobody warmed up
 
 
 Relative = Annotated[float, Within(0.001, 10)]

@@ -41,7 +41,7 @@ class Scheduler:
     prefilled: bool = False  # prompts come with their cache: the decode pool of two
     poll_passes: int = 0  # decode passes between two looks at the prompts that came
     poll_prompts: float = math.inf  # of them with which nobody waits for the next look
-    cold_factor: float = 1.0  # passes with the prompts that a closed loop starts with, over others
+    cold_s: float = 0.0  # more for each of the prompts that a closed loop starts with
 
     def __post_init__(self) -> None:
         """Refuse limits that let nothing through."""

@@ -261,7 +261,7 @@ class Service(UnderLoad):
             prefilled=self.prefilled,
             poll_passes=0 if self.prefilled else poll,
             poll_prompts=covering(ranks) if gathers else math.inf,
-            cold_factor=self.site.kernels.cold_factor if demand.cold else 1.0,
+            cold_s=self.site.kernels.cold_s if demand.cold else 0.0,
         )
 
     @property

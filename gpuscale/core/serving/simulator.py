@@ -255,7 +255,7 @@ class SimulatedEngine:
         s, out = self.s, self.out
         whole_s = self.times.prompt(tokens, keys, along, len(done) + (self.partial >= 0))
         if self.cold > 0:
-            whole_s *= s.cold_factor
+            whole_s += s.cold_s * len(done)
             self.cold -= len(done)
         # one prompt alone goes through the stages before the next tokens, several at a time
         stages = s.stages if self.waiting or self.partial >= 0 or not along else 1
