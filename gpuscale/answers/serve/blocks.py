@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import reading
-from gpuscale.answers.serve.measured import Price, widths
+from gpuscale.answers.serve.measured import Price, itself, widths
 from gpuscale.core.serving.capacity import LatencyLimit
 from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, copies_needed
 from gpuscale.core.serving.disaggregated import PooledService
@@ -324,8 +324,11 @@ def footing(
     lines.append(r.engine_settings)
     ttft, tpot = (math.exp(w) for w in known_to)
     kind = f"{case.loaded.gpu.architecture}, {r.engine}"
-    engine = case.engine_of(r.engine)
-    known = "" if case.measured(engine) else "; not measured on such a GPU in such a version"
+    known = (
+        ""
+        if itself(case, case.engine_of(r.engine))
+        else "; not measured on such a GPU in such a version"
+    )
     lines.append(
         f"80 % of such estimates: TPOT x/÷ {tpot:.2f}, TTFT x/÷ {ttft:.2f} ({kind}{known})."
     )

@@ -61,13 +61,6 @@ class ServeCase:
         """Engine by the name that an answer shows."""
         return next((e for e in self.engines if reading.SHOWN.get(e, e) == shown), shown)
 
-    def measured(self, engine: str) -> bool:
-        """Whether the engine itself was measured, in no older version, on such a GPU."""
-        from gpuscale.io.serving import measured
-
-        version, architecture = self.versions.get(engine, ""), self.loaded.gpu.architecture
-        return engine not in self.borrowed and measured(engine, version, architecture)
-
 
 def case_of(asked: Serve) -> ServeCase:
     """Load what a question is about, and check what goes together."""
@@ -79,7 +72,10 @@ def case_of(asked: Serve) -> ServeCase:
     named_engines = {near.get(e, e).partition(":")[0]: e.partition(":")[2] for e in asked.engine}
     meant = next(iter(named_engines), "")
     named = tuple(dict.fromkeys(reading.stored(w, meant) for w in asked.weights))
-    weights = named or (reading.own_format(loaded.model, asked.engine),)
+    own = loaded.model.published_format
+    if own in ("bf16", "fp16") and any(e.startswith("llamacpp") for e in asked.engine):
+        own = "q4_k_m"  # what `llama-server -hf` (llama.cpp, common/arg.cpp) and ollama take
+    weights = named or (own,)
     if asked.poll and set(named_engines) != {"sglang"}:
         raise GpuscaleError("--poll: an option of SGLang's scheduler", "give --engine sglang")
     engines = tuple(named_engines) or (_engine_of(weights, loaded.gpu.vendor),)

@@ -40,6 +40,14 @@ def kv_tokens(service: Service) -> float:
     return max(0.0, service.room.cache_bytes) / each * tokens if each > 0.0 else math.inf
 
 
+def itself(case: ServeCase, engine: str) -> bool:
+    """Whether an engine was measured itself, in no older version, on such a GPU."""
+    from gpuscale.io.serving import measured
+
+    version, architecture = case.versions.get(engine, ""), case.loaded.gpu.architecture
+    return engine not in case.borrowed and measured(engine, version, architecture)
+
+
 def widths(case: ServeCase, found: FoundReplica, wanted: Wanted) -> tuple[float, float]:
     """Half widths of ln(TTFT) and ln(TPOT) that hold 80 % of the measured rows of the kind."""
     from gpuscale.core.serving.disaggregated import PooledService
@@ -61,7 +69,7 @@ def widths(case: ServeCase, found: FoundReplica, wanted: Wanted) -> tuple[float,
     for quantity in ("ttft_ms", "tpot_ms"):
         names = (f"{kind}{drafts}/{shape}/{quantity}", f"closed{drafts}/{shape}/{quantity}")
         width = next((known[name] for name in names if name in known), known["unknown"])
-        if shared or not case.measured(engine):
+        if shared or not itself(case, engine):
             unseen = known[f"unseen/{quantity}"] * (SHARED_MEMORY if shared else 1.0)
             width = max(width, unseen)
         out.append(width)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gpuscale.core.serving.extras import Adapters
     from gpuscale.core.serving.records import Drafts
     from gpuscale.core.serving.traffic import Lengths
-    from gpuscale.specs.model import ModelSpec
 
 MOST_TOKENS = 1e8
 MOST_RATE = 1e9
@@ -189,17 +188,6 @@ def stored(name: str, engine: str) -> str:
     ('int4-g128', '6.5bpw', 'fp8')
     """
     return PLAIN[name][engine == "llamacpp"] if name in PLAIN else name
-
-
-def own_format(model: ModelSpec, engines: tuple[str, ...]) -> str:
-    """Format of the weights that nobody names: as published; where GGUF files run, Q4_K_M.
-
-    `llama-server -hf` takes that file of a repository (llama.cpp, common/arg.cpp), and it is what
-    ollama's names without a tag stand for.
-    """
-    wide = model.published_format in ("bf16", "fp16")
-    gguf = any(e.partition(":")[0] == "llamacpp" for e in engines)
-    return "q4_k_m" if wide and gguf else model.published_format
 
 
 def formats(value: Any, label: str) -> tuple[str, ...]:
