@@ -72,10 +72,7 @@ def case_of(asked: Serve) -> ServeCase:
     named_engines = {near.get(e, e).partition(":")[0]: e.partition(":")[2] for e in asked.engine}
     meant = next(iter(named_engines), "")
     named = tuple(dict.fromkeys(reading.stored(w, meant) for w in asked.weights))
-    own = loaded.model.published_format
-    if own in ("bf16", "fp16") and any(e.startswith("llamacpp") for e in asked.engine):
-        own = "q4_k_m"  # what `llama-server -hf` (llama.cpp, common/arg.cpp) and ollama take
-    weights = named or (own,)
+    weights = named or (reading.own_format(loaded.model.published_format, asked.engine),)
     if asked.poll and set(named_engines) != {"sglang"}:
         raise GpuscaleError("--poll: an option of SGLang's scheduler", "give --engine sglang")
     engines = tuple(named_engines) or (_engine_of(weights, loaded.gpu.vendor),)

@@ -190,6 +190,12 @@ def stored(name: str, engine: str) -> str:
     return PLAIN[name][engine == "llamacpp"] if name in PLAIN else name
 
 
+def own_format(published: str, engines: tuple[str, ...]) -> str:
+    """Format that nobody names; `llama-server -hf` (common/arg.cpp) and ollama take Q4_K_M."""
+    gguf = any(e.startswith("llamacpp") for e in engines)
+    return "q4_k_m" if gguf and published in ("bf16", "fp16") else published
+
+
 def formats(value: Any, label: str) -> tuple[str, ...]:
     """Read number formats: one or a list; ``2.5bpw`` is a free number of bits a weight.
 
