@@ -40,6 +40,7 @@ FINE_TUNING = {
     "oumi": ("hf-peft",),
     "litgpt": ("litgpt",),
     "mistral-finetune": ("hf-peft",),
+    "llm-foundry": ("hf-fsdp",),
     "veomni": ("fsdp",),
 }
 MEGATRON = ("megatron-swift", "megatron-bridge")
