@@ -330,18 +330,18 @@ def test_one_visit_of_an_engineer(site):
     assert tab.messages == []
 
 
-@pytest.mark.parametrize(("task", "pin"), [("tune", "--recompute"), ("rl", "--rollout-tp")])
-def test_ways_of_fine_tuning_and_rl_are_drawn_and_pinned(site, task, pin):
+@pytest.mark.parametrize("task", ["tune", "rl"])
+def test_ways_of_fine_tuning_and_rl_are_drawn_and_pinned(site, task):
     tab, address, _ = site
     tab.messages.clear()
     tab.open(f"{address}?ways{task}#task={task}")
-    wait_for(tab, "document.querySelectorAll('.chart circle').length > 8", 5)
+    wait_for(tab, "document.querySelectorAll('.chart circle').length > 8", 20)
     tab.evaluate(
         "{ const list = document.getElementById('pin-list'); list.value = "
-        "[...list.options].find((o) => /rollout TP|recompute full/.test(o.text)).value; "
+        "[...list.options].find((o) => /recompute full/.test(o.text)).value; "
         "list.dispatchEvent(new Event('change')) }"
     )
-    wait_for(tab, f"document.querySelector('#command').textContent.includes('{pin} ')")
+    wait_for(tab, "document.querySelector('#command').textContent.includes('--recompute full')")
     assert tab.messages == []
 
 
