@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Converted, Question, amount, text, whole
 from gpuscale.core.settings import (
@@ -17,12 +17,10 @@ from gpuscale.core.settings import (
     MODULES,
     MOE_KERNELS,
     MOMENT_BYTES,
+    JobSettings,
 )
 from gpuscale.core.step.maturity import MATURITIES
 from gpuscale.errors import unknown_name
-
-if TYPE_CHECKING:
-    from gpuscale.core.settings import JobSettings
 
 AS_IT_COMES = "[default: as the software comes]"
 

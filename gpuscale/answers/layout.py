@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.layout_options import said_by_layout
+from gpuscale.answers.layout_options import Degrees, said_by_layout
 from gpuscale.answers.legal import refuse_illegal, refuse_settings
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError, unknown_name
@@ -14,7 +14,6 @@ from gpuscale.io.settle import ranks_of, settle
 from gpuscale.io.software import capabilities_of
 
 if TYPE_CHECKING:
-    from gpuscale.answers.layout_options import Degrees
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 

@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.ask import fields_of
+from gpuscale.answers.ask import Question, fields_of
 from gpuscale.core.layout import Layout
 
 if TYPE_CHECKING:
-    from gpuscale.answers.ask import Question
     from gpuscale.answers.memory import Memory
     from gpuscale.answers.timeline import Timeline
     from gpuscale.core.habits import Habit

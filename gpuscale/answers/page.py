@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.answer import ask
-from gpuscale.answers.ask import fields_of
+from gpuscale.answers.ask import Question, fields_of
 from gpuscale.answers.table import question_of
 from gpuscale.core.words import EVENT_KINDS
 from gpuscale.errors import GpuscaleError, unknown_name
@@ -19,7 +19,6 @@ from gpuscale.render.palette import WORDS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuscale.answers.ask import Question
     from gpuscale.render.document import Document
 
 

@@ -11,14 +11,11 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from textwrap import TextWrapper
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from gpuscale.answers.ask import GROUPS, fields_of
+from gpuscale.answers.ask import GROUPS, Asked, Question, fields_of
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import GpuscaleError, unknown_name
-
-if TYPE_CHECKING:
-    from gpuscale.answers.ask import Asked, Question
 
 SCREEN = 60
 """Lines of a first help, at most."""

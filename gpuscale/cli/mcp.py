@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.answer import ask
-from gpuscale.answers.ask import Swept, fields_of
+from gpuscale.answers.ask import Asked, Swept, fields_of
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.version import __version__
@@ -21,7 +21,6 @@ from gpuscale.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuscale.answers.ask import Asked
     from gpuscale.render.document import Document
 
 TOOLS = tuple(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gpuscale.render.document import Document, Facts, Text
+from gpuscale.render.document import Block, Document, Facts, Text
 from gpuscale.render.html_blocks import Section, folded, sections
 from gpuscale.render.layers import summary_of
 from gpuscale.render.palette import variables
@@ -16,9 +15,6 @@ from gpuscale.render.pictures.known import pictures
 from gpuscale.render.strip import strip_html, strips_of
 from gpuscale.render.svg import attribute, style, words
 from gpuscale.version import __version__
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Block
 
 ASSETS = Path(__file__).parent / "assets"
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from gpuscale.foreign import clean
-from gpuscale.render.document import Bars, Drawn, Facts, Summary, Table, Text
+from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Summary, Table, Text
 from gpuscale.render.fit import Part, fit, folded, squeezed
 from gpuscale.render.grid import BAR_WIDTH, bar_texts, grid, one_line
 from gpuscale.render.layers import LABEL_WIDTH, lines_of
 from gpuscale.render.output import coloured, write
 from gpuscale.render.palette import in_terminal, meaning
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Block, Document
 
 TONES = {"good": "green", "near": "yellow", "bad": "red", "": ""}
 """Colours of a verdict; its words alone say it too."""

@@ -15,25 +15,22 @@ from gpuscale.core.model.params import count_params
 from gpuscale.core.quantity import format_si
 from gpuscale.core.quantity import format_time as t
 from gpuscale.core.run.checkpoint import (
+    CheckpointParts,
     checkpoint_parts,
     daly_interval_s,
     exact_interval_s,
     young_interval_s,
 )
-from gpuscale.core.run.failures import GPUS_PER_NODE, interruptions, spare_machines
+from gpuscale.core.run.failures import GPUS_PER_NODE, Fleet, interruptions, spare_machines
 from gpuscale.core.run.goodput import MOST_SAVES, effective_frac, first_order_frac
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import load_inputs
-from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
+from gpuscale.io.inputs import Loaded, load_inputs
+from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.checkpoint import Checkpoint
-    from gpuscale.core.run.checkpoint import CheckpointParts
-    from gpuscale.core.run.failures import Fleet
-    from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Block
     from gpuscale.render.pictures.chart import Chart
     from gpuscale.specs.cluster import ClusterSpec
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.lifetime import conditions_of, store_of
 from gpuscale.answers.money import stops_per_s
 from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms, save_terms
-from gpuscale.core.records import term_of
+from gpuscale.core.records import Term, term_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.checkpoint import Checkpoint
     from gpuscale.answers.checkpoint.records import CheckpointAnswer
-    from gpuscale.core.records import Term
     from gpuscale.specs.cluster import ClusterSpec
 
 

@@ -13,14 +13,13 @@ from gpuscale.core.network.collective import busbw_factor, traffic_factor
 from gpuscale.core.network.ideal import SOURCE, CollectiveTime
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, term_of
-from gpuscale.render.document import Column, Document, Facts, Table, Text
+from gpuscale.render.document import Block, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuscale.answers.collective.case import CollectiveCase
     from gpuscale.core.network.hierarchy import LevelTime
-    from gpuscale.render.document import Block
 
 COUNTED = {
     "all-gather": "the gathered result (nccl-tests: the same)",

@@ -9,12 +9,10 @@ from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.calibration import collective_interval_s
 from gpuscale.core.network.collective import bandwidths_bytes_per_s
 from gpuscale.core.network.expected import RankGroup, deduplicated_frac, group_time_s
-from gpuscale.core.network.hierarchy import hierarchical_time_s
+from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
 from gpuscale.io.calibration import load_fabric
 
 if TYPE_CHECKING:
-    from gpuscale.core.network.expected import RankGroup
-    from gpuscale.core.network.hierarchy import Level
     from gpuscale.core.network.ideal import CollectiveTime
     from gpuscale.core.records import Term
     from gpuscale.specs.cluster import ClusterSpec

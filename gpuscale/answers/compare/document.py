@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.compare.differences import FigureRow
+from gpuscale.answers.compare.differences import ChangedValue, FigureRow
 from gpuscale.core.quantity import format_si
-from gpuscale.render.document import Column, Document, Table, Text
+from gpuscale.render.document import Block, Column, Document, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.compare.differences import ChangedValue
     from gpuscale.answers.compare.things import Thing
-    from gpuscale.render.document import Block
 
 NOUN = {"gpu": "GPUs", "cluster": "clusters", "model": "models"}
 

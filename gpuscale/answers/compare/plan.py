@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
-from gpuscale.render.document import Column, Table, Text
+from gpuscale.render.document import Block, Column, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.compare.differences import ChangedPart, FigureRow, TotalDifference
     from gpuscale.answers.compare.things import Thing
-    from gpuscale.render.document import Block
 
 HEADLINES = {
     "fits": ("fits", ""),

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.diagnose.picture import pictures
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
-from gpuscale.render.document import Bars, Column, Document, Facts, Point, Table, Text
+from gpuscale.render.document import Bars, Block, Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.figures import Figure
     from gpuscale.answers.diagnose.judged import Answered
     from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted
     from gpuscale.core.diagnosis.facts import Fact
-    from gpuscale.render.document import Block
 
 SHOWN_FACTS = 14
 SURE = 0.35

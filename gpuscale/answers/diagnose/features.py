@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from gpuscale.answers.diagnose.case import named_params
+from gpuscale.answers.diagnose.case import RunCase, named_params
 from gpuscale.answers.diagnose.logged import add_logged
 from gpuscale.core.diagnosis.facts import COUNTS
 from gpuscale.io.causes import load_table, told
-
-if TYPE_CHECKING:
-    from gpuscale.answers.diagnose.case import RunCase
 
 Features = dict[str, str | float]
 

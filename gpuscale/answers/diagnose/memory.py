@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.answers.diagnose.planner import REFUSED as NO_ANSWER
 from gpuscale.answers.diagnose.planner import report_of, tuning_job
-from gpuscale.answers.diagnose.records import OutOfMemory, PeakPart
+from gpuscale.answers.diagnose.records import NamedCause, OutOfMemory, PeakPart
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import RunCase
-    from gpuscale.answers.diagnose.records import NamedCause
 
 
 class Fitting(NamedTuple):

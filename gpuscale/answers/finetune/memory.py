@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import RL, task_of
-from gpuscale.answers.finetune.case import job_of, make_case, site_of
+from gpuscale.answers.finetune.case import FinetuneCase, job_of, make_case, site_of
 from gpuscale.answers.finetune.verdict import said_enough, verdict_of
 from gpuscale.answers.finetune.wanted import settled
 from gpuscale.answers.finetune.words import (
@@ -41,9 +41,9 @@ from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
 from gpuscale.answers.summary import machine, taken_points
 from gpuscale.core.finetune import bench as b
-from gpuscale.core.finetune.bench import BenchChange, enough, remedies
+from gpuscale.core.finetune.bench import BenchChange, Trial, enough, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
-from gpuscale.core.finetune.method import counts
+from gpuscale.core.finetune.method import Job, counts
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.records import made_of
@@ -51,14 +51,10 @@ from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import preset_names
-from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
+from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.answers.memory import Memory
-    from gpuscale.core.finetune.bench import Trial
-    from gpuscale.core.finetune.method import Job
-    from gpuscale.render.document import Block
 
 
 MOST_CARDS = 8

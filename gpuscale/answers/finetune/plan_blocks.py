@@ -19,7 +19,7 @@ from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import bottleneck, cost_points, taken_points
-from gpuscale.core.finetune.bench import BenchChange
+from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.bill import Bill
@@ -30,7 +30,6 @@ from gpuscale.render.document import Column, Point, Table
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import FinetuneCase
-    from gpuscale.core.finetune.bench import Trial
 
 
 SEARCHED = ("recompute", "micro_batch_size", "zero_stage", "offload_optimizer", "dp")

@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.rl.estimate import RlJob
-from gpuscale.core.rl.step import RELATIVES
+from gpuscale.core.rl.step import RELATIVES, RlCosts
 from gpuscale.core.search.space import divisors, powers_of_two
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software
@@ -17,7 +17,6 @@ from gpuscale.io.software import load_software
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.answers.memory import Memory
-    from gpuscale.core.rl.step import RlCosts
 
 GROUPS = {"grpo": 8, "rloo": 4, "ppo": 1, "dpo": 1}
 """Responses to a prompt where none are given: usual settings (TRL, verl)."""

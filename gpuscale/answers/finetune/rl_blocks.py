@@ -25,7 +25,7 @@ from gpuscale.answers.summary import (
 )
 from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.records import Term, term_of
-from gpuscale.core.rl.estimate import RlEstimate
+from gpuscale.core.rl.estimate import RlEstimate, RlJob
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
@@ -33,7 +33,6 @@ from gpuscale.render.document import Column, Point, Table
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import FinetuneCase
-    from gpuscale.core.rl.estimate import RlJob
     from gpuscale.specs.gpu import GpuSpec
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.finetune.bench import BenchChange
+from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.normal import Z80
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gpuscale.answers.finetune.case import FinetuneCase
-    from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.method import Job
 
 PRIORS: dict[str, dict[str, float]] = {

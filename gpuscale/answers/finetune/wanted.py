@@ -11,7 +11,7 @@ from gpuscale.answers.layout import offloads_of, said_of
 from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.finetune.method import GPTQ
-from gpuscale.core.finetune.parameters import WEIGHTS, kept_in
+from gpuscale.core.finetune.parameters import WEIGHTS, FinetuneParameters, kept_in
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.frameworks import framework_habits
@@ -19,7 +19,6 @@ from gpuscale.io.settle import ranks_of, settle
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
-    from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.habits import Habit
     from gpuscale.core.rl.step import RlCosts
     from gpuscale.specs.model import ModelSpec

@@ -15,7 +15,7 @@ from gpuscale.answers.launch_check.said import asked_otherwise
 from gpuscale.answers.launch_check.tuned import frozen_format
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.guard import bounded
-from gpuscale.io.inputs import load_inputs
+from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.text import shown_name
 from gpuscale.launch.read.kinds import KINDS
 from gpuscale.launch.read.together import last_of
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan.request import Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
-    from gpuscale.io.inputs import Loaded
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
 

@@ -10,7 +10,7 @@ from gpuscale.answers.summary import chance_tone
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 from gpuscale.launch.read.kinds import KINDS
-from gpuscale.render.document import Column, Document, Drawn, Facts, Point, Table, Text
+from gpuscale.render.document import Block, Column, Document, Drawn, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.launch_check.records import Checked, LaunchReport
     from gpuscale.core.layout import Layout
-    from gpuscale.render.document import Block
 
 
 LANGUAGE_ALONE = (

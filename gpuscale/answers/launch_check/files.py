@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import read_text, shown_name
@@ -15,9 +15,6 @@ from gpuscale.launch.read.files import started_by
 from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.notebook import is_notebook
 from gpuscale.launch.read.together import ANYWHERE, MOST_FILES, last_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 MOST_BYTES = 300_000
 """Largest file of a launch; those people publish have up to 40,000."""

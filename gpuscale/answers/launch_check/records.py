@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.finetune.memory import TuningMemory
 from gpuscale.answers.origins import LAYOUT, said_by, told, unsaid
 from gpuscale.core.layout import Layout
-from gpuscale.core.records import made_of
+from gpuscale.core.records import Term, made_of
 from gpuscale.core.run.bill import Bill
 from gpuscale.launch.read.found import Found, Said
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
-    from gpuscale.core.records import Term
     from gpuscale.render.document import Block
     from gpuscale.specs.model import ModelSpec
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.launch_check.change import read_again
-from gpuscale.answers.launch_check.records import Change
+from gpuscale.answers.launch_check.change import LaunchFiles, read_again
+from gpuscale.answers.launch_check.records import Change, LaunchReport
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.answers.launch_check.change import LaunchFiles
-    from gpuscale.answers.launch_check.records import LaunchReport
     from gpuscale.answers.plan import Plan
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.launch.read.found import Found

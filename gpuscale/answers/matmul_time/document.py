@@ -9,7 +9,7 @@ from gpuscale.answers.changed import changed_text
 from gpuscale.core.kernel.calibration import matmul_interval_s
 from gpuscale.core.kernel.expected import expected_elementwise_time_s
 from gpuscale.core.kernel.ideal import KernelTime
-from gpuscale.core.kernel.mixed import mixed_product_time_s
+from gpuscale.core.kernel.mixed import MixedProduct, mixed_product_time_s
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.io.calibration import arch_spec, load_arch
@@ -17,7 +17,6 @@ from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.matmul_time import MatmulTime
-    from gpuscale.core.kernel.mixed import MixedProduct
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.gpu import GpuSpec
 

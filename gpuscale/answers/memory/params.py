@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import data_parallel, shard_group
 from gpuscale.answers.memory.common import part_bars, part_table
-from gpuscale.core.memory.states import StateBytes
+from gpuscale.core.memory.states import Recipe, StateBytes
 from gpuscale.core.quantity import format_count
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.words import MEMORY_PARTS, STATE_PARTS, gb
@@ -17,7 +17,6 @@ from gpuscale.render.document import Document, Facts, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
-    from gpuscale.core.memory.states import Recipe
 
 
 @dataclass(frozen=True, slots=True)

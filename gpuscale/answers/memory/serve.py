@@ -34,15 +34,13 @@ from gpuscale.core.serving.replica import (
 from gpuscale.core.verdict import EVEN, said
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import load_inputs
+from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.serving import load_framework
 from gpuscale.io.verdict import one_peak
-from gpuscale.render.document import Document, Facts, Point, Text
+from gpuscale.render.document import Block, Document, Facts, Point, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
-    from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Block
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
 

@@ -21,9 +21,9 @@ from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.saved import launched, saved_job
 from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
-from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.memory.facts import ModelFacts, model_facts
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
-from gpuscale.core.memory.parameters import IDEAL, parameters_of
+from gpuscale.core.memory.parameters import IDEAL, MemoryParameters, parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.records import Term, made_of, total_of
@@ -31,20 +31,16 @@ from gpuscale.core.rules import facts_of
 from gpuscale.core.stages import split_text
 from gpuscale.core.verdict import EVEN, LENGTHS, Open, between, probability, said, ways
 from gpuscale.core.words import MEMORY_PARTS, gb
-from gpuscale.io.inputs import load_inputs
+from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.maturity import settled_for
 from gpuscale.io.software import capabilities_of, load_software, usual_software
 from gpuscale.io.step_intervals import memory_interval_factor
 from gpuscale.io.verdict import spread
-from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
+from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
     from gpuscale.core.layout import Layout
-    from gpuscale.core.memory.facts import ModelFacts
-    from gpuscale.core.memory.parameters import MemoryParameters
-    from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Block
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.software import SoftwareSpec
 

@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
 from gpuscale.answers.changed import changed
-from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
+from gpuscale.core.model.flops import ModelFlops, flop_per_token, six_p_flop_per_token
 from gpuscale.core.model.kv_cache import (
     cached_elements,
     kv_bytes_per_token,
     kv_cache_bytes,
     state_bytes,
 )
-from gpuscale.core.model.params import count_params
+from gpuscale.core.model.params import ModelParams, count_params
 from gpuscale.core.quantity import format_count, format_si
-from gpuscale.core.records import made_of, term_of
+from gpuscale.core.records import Term, made_of, term_of
 from gpuscale.core.words import gb
-from gpuscale.io.inputs import load_inputs
+from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.model import Model
-    from gpuscale.core.model.flops import ModelFlops
-    from gpuscale.core.model.params import ModelParams
-    from gpuscale.core.records import Term
-    from gpuscale.io.inputs import Loaded
     from gpuscale.specs.model import AnyFfn, ModelSpec
 
 

@@ -6,19 +6,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.network.wish import counted
-from gpuscale.core.fabric.cables import COLUMNS
+from gpuscale.core.fabric.cables import COLUMNS, Cable
 from gpuscale.core.quantity import format_si
-from gpuscale.render.document import Column, Facts, Table, Text
+from gpuscale.render.document import Block, Column, Facts, Table, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuscale.answers.network.records import NetworkAnswer, Planned
     from gpuscale.core.fabric.bill import NetworkBill
-    from gpuscale.core.fabric.cables import Cable
     from gpuscale.core.fabric.of_cluster import NetworkPlan
     from gpuscale.core.fabric.records import Design
-    from gpuscale.render.document import Block
     from gpuscale.render.pictures.chart import Chart
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.run import SwitchSpec

@@ -9,11 +9,10 @@ from gpuscale.core.fabric.bill import Module, PartTotals
 from gpuscale.core.quantity import format_si
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.run import load_link_price, load_module, load_switch
-from gpuscale.specs.cluster import NetworkLevel
+from gpuscale.specs.cluster import ClusterSpec, NetworkLevel
 
 if TYPE_CHECKING:
     from gpuscale.answers.network import Network
-    from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.run import SwitchSpec
 
 STRUCTURE = ("topology", "oversubscription", "tiers", "planes", "dual_tor", "rack", "zones")

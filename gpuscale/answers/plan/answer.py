@@ -12,8 +12,8 @@ from gpuscale.answers.plan.request import Request
 from gpuscale.answers.plan.text import taken_of
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.limits.records import LimitRow
-from gpuscale.core.plan.estimate import estimate
-from gpuscale.core.plan.records import Alternative, PassedOver, PlanResult
+from gpuscale.core.plan.estimate import Estimate, estimate
+from gpuscale.core.plan.records import Alternative, PassedOver, PlanResult, Remedy
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.records import made_of
 from gpuscale.core.search.burden import risks
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuscale.core.layout import Layout
-    from gpuscale.core.plan.estimate import Estimate
-    from gpuscale.core.plan.records import Remedy
     from gpuscale.core.plan.sensitivity import Effect
     from gpuscale.core.search.results import SearchResult
 

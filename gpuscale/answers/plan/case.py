@@ -9,35 +9,29 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.legal import refusal, refuse_settings
 from gpuscale.answers.lifetime import life_of
 from gpuscale.answers.money import bill_of, rate_of, stops_per_s
-from gpuscale.core.layout import PRECISIONS
+from gpuscale.core.layout import PRECISIONS, Layout
 from gpuscale.core.model.params import count_params
-from gpuscale.core.plan.estimate import run_of
+from gpuscale.core.plan.estimate import Estimate, Run, run_of
 from gpuscale.core.plan.pins import pin_space, why_empty
-from gpuscale.core.rules import against_stage_layers, facts_of
-from gpuscale.core.run.checkpoint import checkpoint_parts
+from gpuscale.core.rules import RuleFacts, against_stage_layers, facts_of
+from gpuscale.core.run.checkpoint import SaveTime, checkpoint_parts
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.ranges import select_names
-from gpuscale.core.search.space import default_space
+from gpuscale.core.search.space import Space, default_space
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster
-from gpuscale.io.inputs import load_inputs
+from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.jobs import job_problem
 from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.io.step_intervals import memory_interval_factor
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan.request import GlobalBatch, Request
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.plan.estimate import Estimate, Run
-    from gpuscale.core.rules import RuleFacts
     from gpuscale.core.run.bill import Bill
-    from gpuscale.core.run.checkpoint import SaveTime
     from gpuscale.core.run.goodput import Outlook
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.results import SearchResult
-    from gpuscale.core.search.space import Space
-    from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec
 
 Progress = Callable[[float], None]

@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.plan.case import solve
+from gpuscale.answers.plan.case import PlanCase, solve
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gpuscale.answers.plan.case import PlanCase
     from gpuscale.core.search.results import FoundLayout, SearchResult
 
 LEAST_GAIN_FRAC = 0.01

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.plan.text import seconds
-from gpuscale.core.plan.estimate import estimate
-from gpuscale.core.plan.records import ByMaturity
+from gpuscale.core.plan.estimate import Estimate, Run, estimate
+from gpuscale.core.plan.records import ByMaturity, PlanResult
 from gpuscale.core.quantity import format_si, format_time
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.step.dispatch import unable
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan.case import PlanCase
     from gpuscale.answers.plan.request import Request
     from gpuscale.core.layout import Layout
-    from gpuscale.core.plan.estimate import Estimate, Run
-    from gpuscale.core.plan.records import PlanResult
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.settings import JobSettings
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.ask import fields_of
+from gpuscale.answers.ask import Question, fields_of
 from gpuscale.answers.table import question_of
 
 if TYPE_CHECKING:
-    from gpuscale.answers.ask import Question
     from gpuscale.answers.plan import Plan
 
 ONE = ("gpus", "cluster", "seq_len", "global_batch")

@@ -27,7 +27,7 @@ from gpuscale.answers.plan.case import (
     make_case,
     solve,
 )
-from gpuscale.answers.plan.idle import of_at_most
+from gpuscale.answers.plan.idle import Idle, of_at_most
 from gpuscale.answers.plan.maturities import taken
 from gpuscale.answers.plan.request import (
     Request,
@@ -42,24 +42,20 @@ from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import counts_text, number
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import launched, saved_job
-from gpuscale.core.plan.estimate import estimate
+from gpuscale.core.plan.estimate import Estimate, estimate
 from gpuscale.core.plan.headroom import most_headroom
 from gpuscale.core.plan.remedy import find_remedies
 from gpuscale.core.plan.sensitivity import sensitivity
-from gpuscale.core.search.results import FAMILY_CUTOFF
+from gpuscale.core.search.results import FAMILY_CUTOFF, SearchResult
 from gpuscale.core.search.space import default_space
-from gpuscale.render.document import Document, Text
+from gpuscale.render.document import Block, Document, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
-    from gpuscale.answers.plan.idle import Idle
     from gpuscale.core.layout import Layout
-    from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.plan.records import PlanResult
     from gpuscale.core.search.problem import Problem
-    from gpuscale.core.search.results import SearchResult
     from gpuscale.core.timeline.records import StepTimeline
-    from gpuscale.render.document import Block
 
 
 HEADROOM_NOTE = (

@@ -17,7 +17,6 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import ServeCase
-    from gpuscale.core.serving.choose import FoundReplica, Wanted
     from gpuscale.core.serving.percentiles import LoadResult
     from gpuscale.core.serving.service import Service
 

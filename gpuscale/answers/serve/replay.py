@@ -15,12 +15,11 @@ from gpuscale.core.serving.scheduler import Simulated
 from gpuscale.core.serving.simulator import simulate
 from gpuscale.core.serving.traffic import Traffic, poisson_arrivals
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.traces import MOONCAKE_BLOCK
+from gpuscale.io.traces import MOONCAKE_BLOCK, Trace
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.core.serving.service import Service
-    from gpuscale.io.traces import Trace
 
 T = TypeVar("T")
 

@@ -9,14 +9,13 @@ from gpuscale.core.records import Term, term_of
 from gpuscale.core.run.time import SECONDS_PER_HOUR
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.forward import decode_step, pass_time
-from gpuscale.core.serving.records import Batch
+from gpuscale.core.serving.records import Batch, PassTime
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve.case import ServeCase
     from gpuscale.answers.serve.records import ServeAnswer
     from gpuscale.core.serving.choose import FoundReplica
     from gpuscale.core.serving.percentiles import LoadResult
-    from gpuscale.core.serving.records import PassTime
     from gpuscale.core.serving.service import Service
 
 PARTS = {

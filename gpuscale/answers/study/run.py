@@ -20,7 +20,6 @@ from gpuscale.render.save import check_target, is_stream
 
 if TYPE_CHECKING:
     from gpuscale.answers.study import Study
-    from gpuscale.render.document import Document, Point
 
 SUMMED_UP = 5
 """Best jobs that a summary names."""

@@ -17,10 +17,10 @@ from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, made_of, term_of, total_of
 from gpuscale.core.rules import facts_of
 from gpuscale.core.step.step import step_time
-from gpuscale.core.timeline.records import DeviceTime
+from gpuscale.core.timeline.records import DeviceTime, StepTimeline
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import load_inputs
+from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.jobs import job_problem, step_interval
 from gpuscale.io.maturity import LeastDegrees
 from gpuscale.io.software import load_software, usual_software
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.timeline import Timeline as Asked
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
-    from gpuscale.core.timeline.records import StepTimeline
-    from gpuscale.io.inputs import Loaded
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,13 @@ from gpuscale.evidence.score.records import (
 )
 from gpuscale.evidence.score.runs import own_copy, predict_run_rows
 from gpuscale.foreign import csv_cell
-from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
+from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
 from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpuscale.answers.validate import Validate
-    from gpuscale.evidence.score.records import ScoredRow
-    from gpuscale.render.document import Block
 
 FILES = ("runs", "layouts", "gemm", "collectives", "inference", "finetune")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.answers.serve import Serve
 from gpuscale.answers.serve.case import ServeCase
@@ -15,11 +15,8 @@ from gpuscale.answers.validate.served_rows import kind_of, serve_asked
 from gpuscale.core.serving.choose import FoundReplica, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.words import Rows, number, rows_of
+from gpuscale.evidence.rows.words import Row, Rows, number, rows_of
 from gpuscale.evidence.score.records import ScoredRow
-
-if TYPE_CHECKING:
-    from gpuscale.evidence.rows.words import Row
 
 QUANTITIES = ("ttft_ms", "tpot_ms", "throughput_tok_s")
 FURTHER = ("p99_ttft_ms", "p99_tpot_ms", "power_w")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.answers.memory import Memory
 from gpuscale.answers.validate.tuned_rows import rl_asked, tuned_row
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import gpu_preset
-from gpuscale.evidence.rows.words import number, rows_of
+from gpuscale.evidence.rows.words import Rows, number, rows_of
 from gpuscale.evidence.score.records import ErrorSummary, ScoredRow, summarise
-
-if TYPE_CHECKING:
-    from gpuscale.evidence.rows.words import Rows
 
 QUANTITIES = ("peak_memory_bytes", "step_time_s", "rl_step_s")
 

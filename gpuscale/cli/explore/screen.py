@@ -12,18 +12,16 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import DataTable, Footer, Input, OptionList, Static
 
-from gpuscale.cli.explore.job import HEADERS, TASKS, ExploredJob, rows
+from gpuscale.cli.explore.job import HEADERS, TASKS, ExploredJob, PinnableRow, rows
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.layers import LABEL_WIDTH, lines_of, summary_of
 from gpuscale.render.palette import in_terminal, meaning
 from gpuscale.render.save import save
-from gpuscale.render.strip import strips_of
+from gpuscale.render.strip import Strip, strips_of
 from gpuscale.render.text import TONES
 
 if TYPE_CHECKING:
-    from gpuscale.cli.explore.job import PinnableRow
     from gpuscale.render.document import Document
-    from gpuscale.render.strip import Strip
 
 STYLE = """
 #left { width: 30; border-right: solid $panel; }

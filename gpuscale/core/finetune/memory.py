@@ -10,20 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.finetune.method import counts
-from gpuscale.core.finetune.states import CAST, casts_weights, stage_states
+from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts, counts
+from gpuscale.core.finetune.states import CAST, States, casts_weights, stage_states
 from gpuscale.core.memory.peak import recomputed_frac
 from gpuscale.core.memory.stages import Counted
 from gpuscale.core.schedules import in_flight
-from gpuscale.core.stages import layout_stages
+from gpuscale.core.stages import StageParams, layout_stages
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts
     from gpuscale.core.finetune.parameters import FinetuneParameters
-    from gpuscale.core.finetune.states import States
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import LayerFacts, ModelFacts
-    from gpuscale.core.stages import StageParams
     from gpuscale.specs.model import ModelSpec
 
 HEAD_OF_EDGES = 0.5

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.memory import stage_activations, stream_bytes
-from gpuscale.core.finetune.method import GPTQ, counts
+from gpuscale.core.finetune.method import GPTQ, Job, LayerCounts, MethodCounts, counts
 from gpuscale.core.finetune.states import base_bytes_per_param, layer_params, state_bytes
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import recomputed_frac
@@ -22,7 +22,6 @@ from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.step import breakdown, shape_of
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.layout import Layout
     from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC, fewest_gpus
-from gpuscale.core.plan.estimate import host_bytes_per_node
+from gpuscale.core.plan.estimate import Estimate, host_bytes_per_node
 from gpuscale.core.plan.pins import pin_space
 from gpuscale.core.plan.records import Remedy
 from gpuscale.core.search.engine import fastest
@@ -15,7 +15,6 @@ from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
-    from gpuscale.core.plan.estimate import Estimate
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.space import Space
 

@@ -10,17 +10,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.finetune.bench import HOST_PROCESS_BYTES
+from gpuscale.core.finetune.bench import HOST_PROCESS_BYTES, Bench
 from gpuscale.core.finetune.memory import FinetuneMemory
-from gpuscale.core.finetune.method import counts
+from gpuscale.core.finetune.method import Job, counts
 from gpuscale.core.rl.rollout import Responses, Rollout, generate, responses, rollout
 from gpuscale.core.rl.step import NO_COSTS, RESIDUE_BYTES, RlCosts, RlStep, Roles, roles, sync_s
 from gpuscale.core.run.lengths import padded_mean
 from gpuscale.core.serving.forward import most_sequences
 
 if TYPE_CHECKING:
-    from gpuscale.core.finetune.bench import Bench
-    from gpuscale.core.finetune.method import Job
     from gpuscale.core.serving.records import Replica, ServingSite
     from gpuscale.specs.model import ModelSpec
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gpuscale.core.layout import DEFAULT_ORDER
+from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.search.space import WIDE_EXPERT
 
 if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
     from gpuscale.core.rules import RuleFacts
 
 TOKENS_OF_A_RANK = 8192

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.layout import ORDERS, RECOMPUTE
@@ -26,10 +26,7 @@ from gpuscale.core.rules import (
     against_zero,
 )
 from gpuscale.core.schedules import SCHEDULES
-from gpuscale.core.stages import stage_kinds
-
-if TYPE_CHECKING:
-    from gpuscale.core.stages import ModelWeights
+from gpuscale.core.stages import ModelWeights, stage_kinds
 
 MOST_TP, MOST_CP, MOST_PP = 64, 64, 128
 """Largest degrees that are searched: twice what published runs use."""

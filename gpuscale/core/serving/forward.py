@@ -21,10 +21,9 @@ from gpuscale.core.serving.kernels import (
     projections_s,
 )
 from gpuscale.core.serving.memory import cache_bytes_per_sequence, cache_room
-from gpuscale.core.serving.records import Batch, PassTime, Replica
+from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingSite
 
 if TYPE_CHECKING:
-    from gpuscale.core.serving.records import Batch, Replica, ServingSite
     from gpuscale.specs.model import LayerGroup, ModelSpec
 
 SMALL_KERNELS = {

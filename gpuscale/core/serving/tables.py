@@ -12,13 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.serving.extras import extras_s, kept_s
+from gpuscale.core.serving.extras import Extras, extras_s, kept_s
 from gpuscale.core.serving.forward import decode_step, pass_time
-from gpuscale.core.serving.records import Batch
+from gpuscale.core.serving.records import Batch, Replica, ServingSite
 
 if TYPE_CHECKING:
-    from gpuscale.core.serving.extras import Extras
-    from gpuscale.core.serving.records import Replica, ServingSite
     from gpuscale.specs.model import ModelSpec
 
 SEQUENCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)

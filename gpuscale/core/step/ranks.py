@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from gpuscale.core.layout import DEFAULT_ORDER
-
-if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
+from gpuscale.core.layout import DEFAULT_ORDER, Layout
 
 
 class Strides(NamedTuple):

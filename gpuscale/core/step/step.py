@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.layout import meant_recompute
+from gpuscale.core.layout import Layout, meant_recompute
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import layout_activations
 from gpuscale.core.model.flops import model_flop_per_token
@@ -34,7 +34,6 @@ from gpuscale.core.step.records import (
 )
 
 if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
 
 LayerTimes = Callable[[str, str, Shape], LayerTime]

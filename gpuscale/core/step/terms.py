@@ -15,12 +15,11 @@ from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.step.parallel_comm import point_to_point_s
 from gpuscale.core.step.ranks import strides
-from gpuscale.core.step.records import LayerTime
+from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Software
 from gpuscale.core.step.step import model_stages, shape_of, stage_times, step_terms, transfer_bytes
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
-    from gpuscale.core.step.records import Breakdown, Hardware, Software
     from gpuscale.specs.model import ModelSpec
 
 OF_A_STAGE = tuple(name for name in LayerTime._fields[2:] if name != "host_s")

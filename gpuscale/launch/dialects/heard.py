@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.options import known_options, launch_table
-from gpuscale.launch.read.found import UNSET
-
-if TYPE_CHECKING:
-    from gpuscale.launch.read.found import Found
+from gpuscale.launch.read.found import UNSET, Found
 
 NEUTRAL = frozenset(launch_table("keys")["neutral"])
 """Values with which a key changes nothing."""

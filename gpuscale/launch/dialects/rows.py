@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.heard import NEUTRAL, says_how
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.found import UNSET, named_model
+from gpuscale.launch.read.found import UNSET, Found, named_model
 
 if TYPE_CHECKING:
-    from gpuscale.launch.read.found import Found
     from gpuscale.launch.read.nested import Nested
     from gpuscale.specs.framework import FrameworkFile, RowSpec
 

@@ -11,12 +11,11 @@ from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.forms import text_of, words_of_command
 from gpuscale.launch.dialects.rows import matches, unsaid, write
 from gpuscale.launch.dialects.told import NEVER_SAID, phrase, told
-from gpuscale.launch.job import LaunchFile, Written
+from gpuscale.launch.job import LaunchFile, TrainingLaunch, Written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuscale.launch.job import TrainingLaunch
     from gpuscale.specs.framework import EnvironmentSpec, FrameworkFile, WritingSpec
 
 

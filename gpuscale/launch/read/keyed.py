@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.options import launch_table
@@ -12,9 +13,6 @@ from gpuscale.launch.read.megatron import put_core, read
 from gpuscale.launch.read.megatron_model import model_of
 from gpuscale.launch.read.nested import Nested, nest
 from gpuscale.launch.read.tables import as_flags, key_values, tables_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def flat(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
@@ -17,9 +17,6 @@ from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.launchers import pairs
 from gpuscale.launch.read.nested import Nested, put_shape
 from gpuscale.launch.read.tables import key_values
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FIELDS = {"seq_len": "max_target_length", "accumulation": "gradient_accumulation_steps"}
 _WORDS = launch_table("words")["maxtext"]

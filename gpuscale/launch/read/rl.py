@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpuscale.core.rl.step import ALL_METHODS as METHODS
 from gpuscale.io.toml import Table
@@ -14,9 +15,6 @@ from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.nested import Nested
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _WORDS = launch_table("words")["rl"]
 ESTIMATORS: dict[str, str] = _WORDS["estimators"]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import merged
 from gpuscale.io.toml import Table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.nested import nest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Look = Callable[[str], "tuple[str, str] | None"]
 """Name and text of a file by the path as a launch file writes it; None where it is not here."""

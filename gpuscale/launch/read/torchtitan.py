@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
@@ -16,9 +16,6 @@ from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.nested import Nested, put_shape
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _WORDS = launch_table("words")["torchtitan"]
 ENDS = ("first", "last")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
@@ -13,9 +14,6 @@ from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl
 from gpuscale.launch.read.tables import key_values
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def is_verl(words: Sequence[str]) -> bool:
