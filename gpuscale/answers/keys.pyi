@@ -365,7 +365,6 @@ class PlanAnswer(Answer):
             "limits",
             "logs",
             "options",
-            "pareto",
             "remedies",
             "rows",
             "sensitivity",

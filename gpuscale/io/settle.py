@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import capabilities_of
-
-if TYPE_CHECKING:
-    from gpuscale.specs.software import SoftwareSpec
+from gpuscale.specs.software import SoftwareSpec
 
 
 def ranks_of(said: Mapping[str, Any], n_gpus: int, named: str = "--gpus {n_gpus}") -> int:

@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
 from gpuscale.answers.changed import changed
-from gpuscale.answers.collective.expected import Told, expected_time
-from gpuscale.answers.network import Network
+from gpuscale.answers.collective.expected import expected_time
 from gpuscale.answers.network import blocks as shown
 from gpuscale.answers.network.records import NetworkAnswer, Planned
 from gpuscale.answers.network.terms import terms_of
 from gpuscale.answers.network.wish import levels_of, of_hosts, parts_of, wished
-from gpuscale.core.fabric.bill import NetworkBill, bill
+from gpuscale.core.fabric.bill import bill
 from gpuscale.core.fabric.cables import clos_cables
 from gpuscale.core.fabric.clos import switches_by_ports
-from gpuscale.core.fabric.faults import Loss, losses
+from gpuscale.core.fabric.faults import losses
 from gpuscale.core.fabric.nvlink import nvlink_domain
-from gpuscale.core.fabric.of_cluster import NetworkPlan, design_of, plan_of
-from gpuscale.core.fabric.records import TREES, Design
+from gpuscale.core.fabric.of_cluster import design_of, plan_of
+from gpuscale.core.fabric.records import TREES
 from gpuscale.core.network.hierarchy import network_levels
 from gpuscale.core.network.ideal import ideal_collective
 from gpuscale.core.network.levels import network_report
-from gpuscale.core.records import Term, made_of
+from gpuscale.core.records import made_of
 from gpuscale.core.run.failures import network_stops_per_s
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
@@ -31,6 +30,13 @@ from gpuscale.io.run import load_nvlink, network_rates
 from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.collective.expected import Told
+    from gpuscale.answers.network import Network
+    from gpuscale.core.fabric.bill import NetworkBill
+    from gpuscale.core.fabric.faults import Loss
+    from gpuscale.core.fabric.of_cluster import NetworkPlan
+    from gpuscale.core.fabric.records import Design
+    from gpuscale.core.records import Term
     from gpuscale.specs.cluster import ClusterSpec
 
 ALL_REDUCE_BYTES = 1e9

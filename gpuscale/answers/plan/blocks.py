@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.answers.lifetime import outlook_rows, save_row
 from gpuscale.answers.memory.common import part_bars
@@ -20,18 +20,16 @@ from gpuscale.answers.plan.text import (
     seconds,
     short,
 )
+from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.plan.estimate import Estimate
+from gpuscale.core.plan.records import PlanResult
 from gpuscale.core.plan.why import AXES
 from gpuscale.core.stages import split_text
 from gpuscale.core.step.maturity import WORDS
+from gpuscale.core.step.records import StepResult
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS, gb
 from gpuscale.io.step_intervals import interval_widths
 from gpuscale.render.document import Bars, Column, Facts, Table
-
-if TYPE_CHECKING:
-    from gpuscale.core.limits.records import LimitRow
-    from gpuscale.core.plan.estimate import Estimate
-    from gpuscale.core.plan.records import PlanResult
-    from gpuscale.core.step.records import StepResult
 
 PEAK_NOTE = "of the 16-bit peak"
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpuscale.answers.plan.case import PlanCase, solve
+from gpuscale.core.search.results import FoundLayout, SearchResult
 from gpuscale.errors import GpuscaleError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from gpuscale.core.search.results import FoundLayout, SearchResult
 
 LEAST_GAIN_FRAC = 0.01
 """Fewer GPUs are proposed only for so much more speed."""

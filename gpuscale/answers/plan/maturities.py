@@ -79,7 +79,8 @@ def step_text(r: PlanResult) -> str:
         for m in others_of(r)
     ]
     within = "; ".join([f"{seconds(r.step_low_s)} to {seconds(r.step_high_s)}", *others])
-    return f"{seconds(r.step_s)} ({within})"
+    by = f" {WORDS['measured']}" if r.maturity == "measured" else ""
+    return f"{seconds(r.step_s)}{by} ({within})"
 
 
 def maturity_words(r: PlanResult) -> str:

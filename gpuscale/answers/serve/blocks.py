@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.serve import Serve, reading
+from gpuscale.answers.serve import reading
 from gpuscale.answers.serve.measured import Price, itself, widths
 from gpuscale.core.serving.capacity import LatencyLimit
 from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, copies_needed
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.extras import HOST_READ_EFF
-from gpuscale.render.document import Block, Column, Facts, Table, Text
+from gpuscale.render.document import Column, Facts, Table, Text
 
 if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import ServeCase
     from gpuscale.answers.serve.records import PoolLine, ServeAnswer, ServeRow
+    from gpuscale.render.document import Block
 
 
 def details_of(

@@ -7,19 +7,21 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.options import too_long
-from gpuscale.answers.serve import Serve, reading
+from gpuscale.answers.serve import reading
 from gpuscale.core.formats import number_format
 from gpuscale.core.serving import layouts
 from gpuscale.core.serving.capacity import Limits
 from gpuscale.core.serving.choose import Candidate, Wanted
 from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
 from gpuscale.core.serving.extras import Extras, Offload
-from gpuscale.core.serving.records import Replica, ServingSite, ServingSoftware
+from gpuscale.core.serving.records import Replica
 from gpuscale.core.serving.service import Demand, Service, Tuning
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
     from gpuscale.core.serving.maturity import EngineMaturity
+    from gpuscale.core.serving.records import ServingSite, ServingSoftware
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.model import ModelSpec
 

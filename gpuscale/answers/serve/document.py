@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.origins import told
-from gpuscale.answers.serve import Serve
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines
 from gpuscale.answers.serve.measured import (
@@ -22,13 +21,15 @@ from gpuscale.answers.serve.measured import (
 )
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
 from gpuscale.answers.serve.summary import age_text, habits_line, taken_of
-from gpuscale.core.serving.choose import Candidate, Choice, FoundReplica, Wanted, choose
+from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import ServeCase
     from gpuscale.core.run.bill import Bill
+    from gpuscale.core.serving.choose import Candidate
     from gpuscale.core.serving.percentiles import Latency, LoadResult
     from gpuscale.render.document import Document
 

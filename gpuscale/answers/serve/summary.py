@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.origins import unsaid
-from gpuscale.answers.serve import Serve, reading
+from gpuscale.answers.serve import reading
 from gpuscale.answers.serve.blocks import figure, ms
 from gpuscale.answers.summary import taken_points
 from gpuscale.core.words import gb
 from gpuscale.render.document import Point
 
 if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import ServeCase
     from gpuscale.answers.serve.records import ServeAnswer, Served
     from gpuscale.core.serving.maturity import EngineMaturity

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.serve import Serve
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.blocks import figure, inputs_of, limits_text, ms
 from gpuscale.answers.serve.launch import launch_lines
@@ -21,6 +20,9 @@ from gpuscale.core.serving.service import Service
 from gpuscale.core.serving.traffic import Lengths
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Column, Document, Facts, Table, Text
+
+if TYPE_CHECKING:
+    from gpuscale.answers.serve import Serve
 
 SAMPLE = 3_000
 """Requests of a trace that stand for its lengths."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.answers.answer import ask
 from gpuscale.answers.ask import fields_of
@@ -13,10 +13,8 @@ from gpuscale.answers.page import command_line
 from gpuscale.answers.table import question_of
 from gpuscale.io.presets import preset_names
 from gpuscale.render.data import plain
+from gpuscale.render.document import Document
 from gpuscale.render.pictures.chart import Axis
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
 
 TIME, MEMORY = Axis("step", "s"), Axis("memory", "bytes")
 DOUBLED = tuple(str(2**k) for k in range(18))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import App
@@ -14,14 +14,12 @@ from textual.widgets import DataTable, Footer, Input, OptionList, Static
 
 from gpuscale.cli.explore.job import HEADERS, TASKS, ExploredJob, PinnableRow, rows
 from gpuscale.errors import GpuscaleError
+from gpuscale.render.document import Document
 from gpuscale.render.layers import LABEL_WIDTH, lines_of, summary_of
 from gpuscale.render.palette import in_terminal, meaning
 from gpuscale.render.save import save
 from gpuscale.render.strip import Strip, strips_of
 from gpuscale.render.text import TONES
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
 
 STYLE = """
 #left { width: 30; border-right: solid $panel; }

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
+from gpuscale.core.kernel.calibration import ArchCalibration
 from gpuscale.core.kernel.expected import ProductRows, product_time_s
-
-if TYPE_CHECKING:
-    from gpuscale.core.kernel.calibration import ArchCalibration
 
 
 @dataclass(frozen=True, slots=True)

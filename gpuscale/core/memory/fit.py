@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from gpuscale.core.layout import Layout
+from gpuscale.core.memory.facts import ModelFacts
+from gpuscale.core.memory.parameters import MemoryParameters
 from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.rules import RuleFacts, against
 from gpuscale.core.stages import layout_stages
-
-if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.memory.facts import ModelFacts
-    from gpuscale.core.memory.parameters import MemoryParameters
 
 DEVICE_RESERVED_FRAC = 0.011
 """Part of the nominal HBM that the driver and ECC keep: PyTorch's out-of-memory messages give

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gpuscale.core.layout import Layout
+from gpuscale.core.memory.facts import ModelFacts
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC
+from gpuscale.core.memory.parameters import MemoryParameters
 from gpuscale.core.memory.peak import (
     held_params,
     kept_share,
@@ -13,14 +14,9 @@ from gpuscale.core.memory.peak import (
     shards_of_state,
     state_rules,
 )
+from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.stages import StageParams, layout_stages
-
-if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.memory.facts import ModelFacts
-    from gpuscale.core.memory.parameters import MemoryParameters
-    from gpuscale.core.memory.stages import StageMemory
 
 ZERO = "ZeRO (arXiv:1910.02054) section 3.1; recipe of the software preset"
 KORTHIKANTI = "Korthikanti et al. 2022 (arXiv:2205.05198), by element and kind of layer"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gpuscale.core.search.engine import fastest
-
-if TYPE_CHECKING:
-    from gpuscale.core.search.problem import Problem
-    from gpuscale.core.search.results import FoundLayout
-    from gpuscale.core.search.space import Space
+from gpuscale.core.search.problem import Problem
+from gpuscale.core.search.results import FoundLayout
+from gpuscale.core.search.space import Space
 
 WITHIN_FRAC = 0.05
 """How much slower than the fastest the layout with most memory left may be."""

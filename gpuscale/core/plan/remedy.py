@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
+from gpuscale.core.layout import Layout
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC, fewest_gpus
 from gpuscale.core.plan.estimate import Estimate, host_bytes_per_node
 from gpuscale.core.plan.pins import pin_space
 from gpuscale.core.plan.records import Remedy
 from gpuscale.core.search.engine import fastest
+from gpuscale.core.search.problem import Problem
+from gpuscale.core.search.space import Space
 from gpuscale.core.words import gb
-
-if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.search.problem import Problem
-    from gpuscale.core.search.space import Space
 
 DERIVED = ("dp", "vpp", "sequence_parallel", "cp_kind")
 """Dimensions that follow from others; not counted as changes of their own."""

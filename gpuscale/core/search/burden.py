@@ -8,13 +8,10 @@ better than chance (docs/accuracy.md); published recipes show what people launch
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
+from gpuscale.core.rules import RuleFacts
 from gpuscale.core.search.space import WIDE_EXPERT
-
-if TYPE_CHECKING:
-    from gpuscale.core.rules import RuleFacts
 
 TOKENS_OF_A_RANK = 8192
 """A sequence is not worth cutting below so many tokens."""

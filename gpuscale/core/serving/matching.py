@@ -8,14 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from gpuscale.core.serving.capacity import Limits
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.layouts import layout_text
-
-if TYPE_CHECKING:
-    from gpuscale.core.serving.capacity import Limits
-    from gpuscale.core.serving.service import Service
+from gpuscale.core.serving.service import Service
 
 KEPT = 3
 """Layouts of each pool that are combined, by their rate a GPU."""

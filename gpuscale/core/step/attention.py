@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from gpuscale.core.model.mixers import AnyMixer
 from gpuscale.core.model.mixers.kind import Scan, Softmax
 from gpuscale.core.step.operators import linear_s, stream_s
 from gpuscale.core.step.records import Hardware, Software
-
-if TYPE_CHECKING:
-    from gpuscale.core.model.mixers import AnyMixer
-
 
 FULL_HEAD = 128.0
 """Width of a head from which fused kernels fill their tiles (FlashAttention-2, section 4.1)."""

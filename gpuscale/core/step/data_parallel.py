@@ -6,17 +6,14 @@ hybrid groups: Zhao et al. 2023 (arXiv:2304.11277, section 3).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.core.formats import is_narrow, number_format
+from gpuscale.core.layout import Layout
 from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import gather_s, split_group
 from gpuscale.core.step.ranks import strides
 from gpuscale.core.step.records import Hardware, Software, StageTimes
-
-if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
-
 
 FOUR_BITS = 4
 """Formats so narrow are gathered packed (Megatron-Core, `fp4_param_gather`)."""

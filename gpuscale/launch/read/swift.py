@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read import megatron
+from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.rl import put_trainer
 from gpuscale.launch.read.tables import as_flags
 from gpuscale.launch.read.trainer import read_arguments
-
-if TYPE_CHECKING:
-    from gpuscale.launch.read.found import Found
 
 TASKS = ("sft", "pt", "rlhf")
 PROGRAM = re.compile(r"(^|/)swift[/.]cli[/.](_megatron[/.])?(sft|pt|rlhf)(\.py)?$")
