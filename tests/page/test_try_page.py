@@ -345,6 +345,12 @@ def test_ways_of_fine_tuning_and_rl_are_drawn_and_pinned(site, task):
     assert tab.messages == []
 
 
+SCROLLED_BY_KEYS = (
+    "[...document.querySelectorAll('pre > code')]"
+    ".every((box) => box.scrollWidth <= box.clientWidth || box.tabIndex === 0)"
+)
+
+
 def test_pages_of_the_documentation_are_accessible(site):
     tab, address, folder = site
     if not (folder / "index.html").exists():
@@ -354,6 +360,7 @@ def test_pages_of_the_documentation_are_accessible(site):
         tab.open(address.removesuffix("try/") + f"{name}.html")
         for width in (390, 1440):
             assert at_width(tab, width), (name, width)
+            wait_for(tab, SCROLLED_BY_KEYS)  # the theme sees a new width after a moment
             for dark in (False, True):
                 assert violations(tab, axe, dark) == [], (name, width, dark)
 
