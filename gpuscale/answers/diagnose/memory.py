@@ -25,7 +25,7 @@ class Fitting(NamedTuple):
 
 def fitting(case: RunCase) -> Fitting:
     """Ask the planner of a job that ran out of memory."""
-    if "memory" not in case.symptoms or not any(f.name == "oom" for f in case.figures):
+    if not _ran_out(case):
         return Fitting()
     with suppress(*NO_ANSWER):
         r, _ = report_of(case) or (None, "")
@@ -46,6 +46,11 @@ def fitting(case: RunCase) -> Fitting:
     return Fitting()
 
 
+def _ran_out(case: RunCase) -> bool:
+    """Whether memory is what the run complains of, and a message says that it ran out."""
+    return "memory" in case.symptoms and any(f.name == "oom" for f in case.figures)
+
+
 def _gb(size: float) -> str:
     return f"{size / 1e9:.4g} GB"
 
@@ -56,7 +61,7 @@ def out_of_memory(case: RunCase, named: Sequence[NamedCause], fit: Fitting) -> O
     `named`: the causes, of which a likely one's remedy is the first thing to do.
     """
     n = case.log_number
-    if "memory" not in case.symptoms or not any(f.name == "oom" for f in case.figures):
+    if not _ran_out(case):
         return None
     first = [c.remedy for c in named[:1] if c.probability > LIKELY and c.group == "memory"]
     first = [*([fit.change] if fit.change else []), *first]
