@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.money import kwh_text
 from gpuscale.core.quantity import format_si
 from gpuscale.core.verdict import SURE
 from gpuscale.core.words import gb
@@ -47,8 +46,8 @@ def memory_point(
     """Memory of the fullest GPU against what is usable; `ends` of its 80 % interval."""
     left = capacity_bytes - peak_bytes
     by = f"{gb(left)} left" if left >= 0.0 else f"{gb(-left)} too much"
-    span = f" (80 %: {ends[0] / 1e9:,.1f} to {gb(ends[1])})" if ends else ""
-    note = f"a GPU, of {gb(capacity_bytes)}: {by}{span}"
+    within = f" (80 %: {ends[0] / 1e9:,.1f} to {gb(ends[1])})" if ends else ""
+    note = f"a GPU, of {gb(capacity_bytes)}: {by}{within}"
     return Point("memory", gb(peak_bytes), note, tone)
 
 
@@ -59,38 +58,49 @@ def cost_points(bill: Bill | None, what: str = "") -> list[Point]:
     rate = bill.rate
     said = ", ".join(w for w in (rate.kind, rate.as_of) if w)
     price = f"at {rate.usd_per_gpu_hour:.4g} USD per GPU-hour ({said})"
-    joule = bill.charge.energy_j
-    more = f"; {kwh_text(joule)}" if joule is not None else ""
-    return [Point("cost", format_si(bill.charge.usd, "usd"), f"{what}{price}{more}")]
+    return [Point("cost", format_si(bill.charge.usd, "usd"), f"{what}{price}")]
 
 
 def bottleneck(parts: Mapping[str, float], words: Mapping[str, str], total_s: float) -> Point:
-    """Largest part of a step, and what communication stays exposed.
+    """Largest part of a step, and the two largest parts of exposed communication.
 
     >>> bottleneck({"matmul_s": 6.0, "tp_comm_s": 3.0, "dp_comm_s": 1.0}, {}, 10.0).note
-    '60 % of the step; exposed communication 40 %, most of it tp comm'
+    '60 % of the step; exposed: tp comm 30 %, dp comm 10 %'
     """
-    largest = max(parts, key=lambda name: parts[name])
-    talk = {name: v for name, v in parts.items() if name.endswith("_comm_s")}
+
+    def word(name: str) -> str:
+        said = words.get(name, name.removesuffix("_s").replace("_", " "))
+        return said.removesuffix(" communication")
+
+    largest, *others = sorted(parts, key=lambda name: -parts[name])
+    talk = [n for n in others if n.endswith("_comm_s") and parts[n] > 0.005 * total_s][:2]
     note = f"{100 * parts[largest] / total_s:.0f} % of the step"
-    if (all_talk := sum(talk.values())) > 0.005 * total_s:
-        most = max(talk, key=lambda name: talk[name])
-        note += f"; exposed communication {100 * all_talk / total_s:.0f} %"
-        note += "" if most == largest else f", most of it {_word(most, words)}"
-    return Point("bottleneck", _word(largest, words), note)
+    if talk:
+        shares = [f"{word(name)} {100 * parts[name] / total_s:.0f} %" for name in talk]
+        note += f"; exposed: {', '.join(shares)}"
+    return Point("bottleneck", word(largest), note)
 
 
-def _word(name: str, words: Mapping[str, str]) -> str:
-    said = words.get(name, name.removesuffix("_s").replace("_", " "))
-    return said.removesuffix(" communication")
+def span(low: str, high: str) -> str:
+    """Say the ends of an interval, their unit once.
+
+    >>> span("5.74 s", "9.63 s"), span("21 h", "2.1 days")
+    ('5.74 to 9.63 s', '21 h to 2.1 days')
+    """
+    number, _, unit = low.rpartition(" ")
+    return f"{number if number and high.endswith(f' {unit}') else low} to {high}"
 
 
-def largest_parts(parts: Iterable[tuple[str, float]], most: int = 4) -> Point:
+def largest_parts(parts: Iterable[tuple[str, float]], most: int = 3) -> Point:
     """Name the largest parts of the memory."""
     found = sorted(((n, v) for n, v in parts if v > 0.0), key=lambda part: -part[1])
     rest = sum(v for _, v in found[most:])
     words = [f"{name} {gb(v)}" for name, v in found[:most]]
     return Point("held by", "", ", ".join([*words, f"others {gb(rest)}"] if rest else words))
+
+
+FILED = Point("next", "-o run.sh", "writes its launch file; --explain its formulas")
+"""What comes next where an answer can be started."""
 
 
 def taken_points(taken: Iterable[str]) -> list[Point]:

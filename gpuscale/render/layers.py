@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from textwrap import wrap
@@ -82,12 +83,19 @@ def lines_of(block: Summary, width: int = 0) -> list[tuple[str, str, str, str]]:
             found.append(("" if i else p.key, value, line[len(value) :], p.tone))
     if block.more:
         found.append(("", "", "", ""))
-        names = _cut(block.more.replace(",", ", "), width - LABEL_WIDTH if width else 0)
-        for i, line in enumerate(names):
+        room = width - LABEL_WIDTH if 0 < width < len(block.more) + LABEL_WIDTH else 0
+        for i, line in enumerate(_cut(block.more.replace(",", ", "), room)):
             found.append(("" if i else "details", "", line.replace(", ", ","), ""))
     return found
 
 
+UNIT = re.compile(r"(?<=\d) (?=%|[A-Za-z]{1,4}\b)")
+"""Between a number and its unit, where no line is cut."""
+
+
 def _cut(text: str, width: int) -> list[str]:
     said = clean(text).replace("\n", " ")
-    return wrap(said, width, break_on_hyphens=False) if width else [said]
+    if not width:
+        return [said]
+    lines = wrap(UNIT.sub("\xa0", said), width, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]

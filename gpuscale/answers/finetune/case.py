@@ -268,17 +268,19 @@ def _assumed(
 ) -> tuple[str, ...]:
     """Say what the question leaves open and the answer takes; `default`: family nobody chose."""
     found = []
-    if job.method.adapts and not (asked.rank and asked.targets):
-        found.append(f"rank {job.method.rank} on {', '.join(job.method.targets)}")
+    if job.method.adapts and not asked.rank:
+        found.append(f"rank {job.method.rank} (--rank)")
+    if job.method.adapts and not asked.targets:
+        found.append(f"{', '.join(job.method.targets)} (--targets)")
     if asked.loss is None and job.loss == "fused":
         found.append("loss fused: no logits are held (--loss eager: they are)")
     if asked.optimizer is None:
-        found.append(f"optimizer {job.optimizer.name} (--optimizer)")
+        found.append(f"{job.optimizer.name} (--optimizer)")
     if asked.max_len is None and asked.seq_len is None:
         found.append(f"sequences of {job.layout.seq_len:,} tokens (--seq-len)")
     if asked.mean_len is None:
-        padding = "attention over whole rows" if asked.packing else "rows full, without padding"
-        found.append(f"{padding} (--mean-len changes it)")
+        padding = "attention over whole rows" if asked.packing else "no padding"
+        found.append(f"{padding} (--mean-len)")
     if default:
         found.append(f"software {default} (--software)")
     figures = family_for(software, job)

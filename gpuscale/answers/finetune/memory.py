@@ -39,7 +39,7 @@ from gpuscale.answers.memory.common import (
 from gpuscale.answers.memory.common import part_rows as compared_rows
 from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
-from gpuscale.answers.summary import machine, taken_points
+from gpuscale.answers.summary import largest_parts, machine, taken_points
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.bench import BenchChange, Trial, enough, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
@@ -349,6 +349,7 @@ def memory_summary(
         f"{r.trained_params / 1e6:,.1f} M parameters are trained"
     )
     found = head_points(case, job, r, said)
+    found.append(largest_parts([(label, getattr(r.expected, key)) for label, key in PARTS]))
     rate = f"(80 % {WORDS[r.maturity]}: {ends_text(r)}), {r.tokens_per_s:,.0f} tokens/s"
     found.append(Point("step", time_text(r.step_s), rate))
     found += [Point("longest", room)] if r.fits else remedy_points(r.remedies)
@@ -357,4 +358,4 @@ def memory_summary(
     found += taken_points(r.taken)
     kind = "qlora" if job.method.quantised and job.method.kind == "lora" else job.method.kind
     following = f"gpuscale plan {case.loaded.model.name} --method {kind}{machine(asked)}"
-    return [*found, Point("next", following, "hours and dollars")]
+    return [*found, Point("next", following, "its cost")]

@@ -18,7 +18,7 @@ from gpuscale.answers.finetune.words import (
 from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import BilledTime, bill_terms
-from gpuscale.answers.summary import bottleneck, cost_points, taken_points
+from gpuscale.answers.summary import FILED, bottleneck, cost_points, taken_points
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.records import Term, term_of, total_of
@@ -242,9 +242,7 @@ def plan_summary(
     """Summary of a fine-tuning run."""
     found = head_points(case, trial.job, r, said)
     low_high = f"(80 % {WORDS[r.maturity]}: {ends_text(r)})"
-    each = f"{r.tokens_per_s / r.n_gpus:,.0f} tokens/s a GPU"
-    batch = f"{r.layout.global_batch_size} sequences"
-    found.append(Point("step", time_text(r.step_s), f"{low_high}, {batch}, {each}"))
+    found.append(Point("step", time_text(r.step_s), f"{low_high}, {r.tokens_per_s:,.0f} tokens/s"))
     if r.fits:
         found.append(Point("run", time_text(r.run_s), told))
         found += cost_points(r.bill)
@@ -253,7 +251,4 @@ def plan_summary(
     else:
         found += remedy_points(r.remedies)
     found += passed_over_points(r)
-    others = len(r.options) - 1
-    if others > 0:
-        found.append(Point("other ways", f"{others} more fit", "--show alternatives"))
-    return [*found, *taken_points(r.taken)]
+    return [*found, *taken_points(r.taken), *([FILED] if r.fits else [])]

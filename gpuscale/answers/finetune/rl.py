@@ -124,8 +124,8 @@ class Asking:
             each = asked.tp * asked.cp
             asked = replace(asked, seq_len=-(-asked.seq_len // each) * each)
         case = make_case(asked, self.trained, software)
-        kept = ("rank", "optimizer", "software", "figures")
-        said = tuple(a for a in case.assumed if a.startswith(kept))
+        kept = ("(--rank)", "(--targets)", "(--optimizer)", "(--software)")
+        said = tuple(a for a in case.assumed if a.endswith(kept) or a.startswith("figures"))
         return replace(case, assumed=said)
 
     def estimate(self, case: FinetuneCase, rl: RlJob) -> RlEstimate:
@@ -186,7 +186,7 @@ class Asking:
         )
         short, taken = (f"{mean:,.0f} tokens" for mean in (means[0], rl.response_tokens))
         with_ = f"{time_text(own)} with {taken} on average, {time_text(low)} with {short}"
-        return low, high, f"the length of the responses: {with_}; say --response"
+        return low, high, f"--response: {with_}"
 
     def _rollout_tps(self, case: FinetuneCase, rl: RlJob) -> tuple[int, ...]:
         if rl.engine == "hf":  # the training model has its own split
@@ -366,7 +366,7 @@ def _laid_out(
         command,
         head_inputs | {"n_gpus": e.n_gpus, "software": case.software.name, **asdict(rl)},
         r,
-        rl_summary(case, r, e, said, head.split("\n")[0]),
+        rl_summary(case, r, e, said, head.partition(":")[0]),
         details,
         warnings=case.warnings(),
         answered_no=not r.fits,

@@ -17,6 +17,7 @@ from gpuscale.answers.money import bill_rows
 from gpuscale.answers.origins import unsaid
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import (
+    FILED,
     bottleneck,
     chance_tone,
     cost_points,
@@ -194,11 +195,7 @@ def taken_of(asked: Any, case: FinetuneCase, rl: RlJob, e: RlEstimate) -> tuple[
             "--response",
         ),
         (rl.method == "dpo" or asked.engine, f"engine {rl.engine}", "--engine"),
-        (
-            not own_tp or asked.rollout_tp,
-            f"rollout TP {e.rollout_tp}, the fastest that fits",
-            "--rollout-tp",
-        ),
+        (not own_tp or asked.rollout_tp, f"rollout TP {e.rollout_tp}", "--rollout-tp"),
     )
 
 
@@ -257,8 +254,8 @@ def rl_summary(case: FinetuneCase, r: RlAnswer, e: RlEstimate, said: str, what: 
     low_high = f"(80 %: {time_text(r.step_low_s)} to {time_text(r.step_high_s)})"
     found = [
         Point("verdict", said, tone=tone),
-        Point("method", what),
-        Point("layout", layout_words(case.job), case.software.name),
+        Point("method", what, case.software.name),
+        Point("layout", layout_words(case.job)),
         Point("step", time_text(r.step_s), f"{low_high}, {r.samples_per_s:,.2f} samples/s"),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
         *asked_for(r),
@@ -269,4 +266,4 @@ def rl_summary(case: FinetuneCase, r: RlAnswer, e: RlEstimate, said: str, what: 
     found += cost_points(r.bill, "" if r.run_s else "a step, ")
     if r.fewest_gpus is not None:
         found.append(Point("fewest GPUs", f"{r.fewest_gpus:,}"))
-    return [*found, *taken_points(r.taken)]
+    return [*found, *taken_points(r.taken), *([FILED] if r.fits else [])]

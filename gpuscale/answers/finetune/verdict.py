@@ -187,16 +187,6 @@ MUCH = 1.25
 RARE = 0.1
 """Share of a setting below which it is asked for only where no other one matters."""
 
-NAMES = {
-    "recompute": "recomputation",
-    "micro_batch": "the micro-batch",
-    "loss": "the loss kernel",
-    "optimizer": "the optimizer",
-    "zero_stage": "the ZeRO stage",
-    "seq_len": "the length",
-    "weights": "the format of the weights",
-}
-
 
 def _decides(
     job: Job,
@@ -224,4 +214,4 @@ def _decides(
     taken = s.ways[0][1]
     if s.field == "seq_len":
         taken, value = (f"{float(v) * job.layout.seq_len:,.0f} tokens" for v in (taken, value))
-    return f"{NAMES[s.field]}: {gb(own)} with {taken}, {gb(other)} with {value}; say {s.option}"
+    return f"{s.option}: {gb(own)} with {taken}, {gb(other)} with {value}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.summary import chance_tone, largest_parts, memory_point
+from gpuscale.answers.summary import chance_tone, memory_point, span
 from gpuscale.core.finetune.memory import bytes_per_logit, fragmentation_of, stream_bytes
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.states import base_bytes_per_param, state_bytes
@@ -208,7 +208,7 @@ def time_text(seconds: float) -> str:
 
 def ends_text(r: TuningMemory | TuningPlan) -> str:
     """Say the interval of a step."""
-    return f"{time_text(r.step_low_s)} to {time_text(r.step_high_s)}"
+    return span(time_text(r.step_low_s), time_text(r.step_high_s))
 
 
 FORMULAS = {
@@ -290,11 +290,10 @@ def head_points(
     tone = chance_tone(r.fits_probability) if r.fits else "bad"
     return [
         Point("verdict", said, tone=tone),
-        Point("method", method_words(job)),
-        Point("layout", layout_words(job), case.software.name),
+        Point("method", method_words(job), case.software.name),
+        Point("layout", layout_words(job)),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
         *asked_for(r),
-        largest_parts([(label, getattr(r.expected, key)) for label, key in PARTS]),
     ]
 
 

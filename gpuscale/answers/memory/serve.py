@@ -207,10 +207,10 @@ def _laid_out(
         Point("verdict", f"{head}: {verdict}.", tone=tone),
         memory_point(m.total_bytes, m.usable_bytes, None, tone),
         largest_parts(rows),
-        *(Point(*row) for row in facts[1:]),
+        *(Point(*row) for row in facts if row[0] == "concurrency"),
         Point("smallest", _smallest(r.fewest).removeprefix("smallest replica: ")),
         *taken_points(r.taken),
-        Point("next", load, "latency, throughput and price under a load"),
+        Point("next", load, "latency and price under a load"),
     ]
     return Document.layered(
         "memory",

@@ -157,12 +157,14 @@ def _document(
     r: TrainingMemory,
 ) -> Document:
     peak, gpu = r.expected, loaded.gpu
+    with_ = (
+        f"micro-batch {layout.micro_batch_size}, recompute "
+        f"{', '.join((layout.recompute, layout.precision, *asked.job_settings.words))}"
+    )
+    own = "" if asked.recipe else "its own recipe, "
     head = (
         f"{loaded.model.name} on {layout.n_gpus:,} {gpu.name}: {layout_text(layout)}\n"
-        f"{loaded.specs['software'].name}, "
-        + ("" if asked.recipe else "its own recipe, ")
-        + f"sequence {layout.seq_len:,}, micro-batch {layout.micro_batch_size}, recompute "
-        f"{', '.join((layout.recompute, layout.precision, *asked.job_settings.words))}"
+        f"{loaded.specs['software'].name}, {own}sequence {layout.seq_len:,}, {with_}"
     )
     rows = part_rows(r.ideal, peak, MEMORY_PARTS.items())
     table = compared_table(rows, r.ideal, peak)
@@ -186,7 +188,7 @@ def _document(
         "memory",
         _inputs(asked, loaded, layout),
         r,
-        _summary(asked, loaded, layout, r, head),
+        _summary(asked, loaded, layout, r, with_),
         details,
         warnings=loaded.warnings,
         answered_no=not r.fits,
@@ -198,7 +200,7 @@ def _document(
 
 
 def _summary(
-    asked: Memory, loaded: Loaded, layout: Layout, r: TrainingMemory, head: str
+    asked: Memory, loaded: Loaded, layout: Layout, r: TrainingMemory, with_: str
 ) -> list[Point]:
     ends = r.peak_low_bytes, r.peak_high_bytes
     verdict = said(r.fits_probability)
@@ -207,7 +209,7 @@ def _summary(
     full = f"{r.peak_stage + 1} of {layout.pp}: {why(r.expected, layout.pp)}"
     points = [
         Point("verdict", f"{where} {verdict}: {room}.", tone=chance_tone(r.fits_probability)),
-        Point("layout", layout_text(layout), head.split("\n")[1]),
+        Point("layout", layout_text(layout), with_),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, chance_tone(r.fits_probability)),
         largest_parts([(word, getattr(r.expected, key)) for key, word in MEMORY_PARTS.items()]),
         *([Point("fullest", f"stage {full}")] if layout.pp > 1 else []),
@@ -217,7 +219,7 @@ def _summary(
     points += taken_points(r.taken)
     n_gpus = layout.n_gpus if r.fewest is None else r.fewest.n_gpus
     following = f"gpuscale plan {loaded.model.name}{machine(asked, n_gpus)}"
-    return [*points, Point("next", following, "the fastest layout that fits, time and money")]
+    return [*points, Point("next", following, "time and money")]
 
 
 def _job(

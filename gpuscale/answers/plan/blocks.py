@@ -8,7 +8,7 @@ from typing import Any
 from gpuscale.answers.lifetime import outlook_rows, save_row
 from gpuscale.answers.memory.common import part_bars
 from gpuscale.answers.money import bill_rows
-from gpuscale.answers.plan.maturities import maturity_words, others_of
+from gpuscale.answers.plan.maturities import maturity_words, others_of, run_of
 from gpuscale.answers.plan.text import (
     degrees,
     details,
@@ -42,7 +42,7 @@ def maturity_rows(r: PlanResult) -> list[tuple[str, str, str]]:
     """Say the step of the layout for the maturities beside that of the job."""
     found = []
     for m in others_of(r):
-        note = f"{seconds(m.step_low_s)} to {seconds(m.step_high_s)}"
+        note = f"{seconds(m.step_low_s)} to {seconds(m.step_high_s)}{run_of(m)}"
         note += f"; {', '.join(m.settings)}" if m.settings else ""
         found.append((f"step, {WORDS[m.maturity]}", seconds(m.step_s), note))
     return found
@@ -63,7 +63,7 @@ def answer_facts(r: PlanResult, e: Estimate, site_measured: bool = False) -> Fac
             if len(set(r.stage_layers)) > 1
             else []
         ),
-        *([("passed over", short(o.layout), passed_text(o))] if o else []),
+        *([("passed over", degrees(o.layout), passed_text(o))] if o else []),
         ("step, expected", seconds(r.step_s), f"{maturity_words(r)}, {low_high}"),
         *maturity_rows(r),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
@@ -166,7 +166,11 @@ def alternatives_table(r: PlanResult) -> Table:
         [a.kind, a.family, short(a.layout), a.step_s, a.mfu, a.peak_bytes, a.slower_frac, a.why]
         for a in r.alternatives
     ]
-    return Table(columns, rows, "Alternatives")
+    return Table(columns, rows, f"Alternatives ({SHORT})")
+
+
+SHORT = "Z1: ZeRO stage 1; mb1: micro-batch 1; PP4x2: 2 chunks a stage; full2: 2 layers recomputed"
+"""What the short forms of layouts in tables mean."""
 
 
 def layouts_table(r: PlanResult) -> Table:

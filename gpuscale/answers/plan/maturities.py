@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.plan.text import seconds
+from gpuscale.answers.summary import span
 from gpuscale.core.plan.estimate import Estimate, Run, estimate
 from gpuscale.core.plan.records import ByMaturity, PlanResult
 from gpuscale.core.quantity import format_si, format_time
@@ -78,7 +79,7 @@ def step_text(r: PlanResult) -> str:
         f"{seconds(m.step_s)} {'if ' * (m.maturity == 'tuned')}{WORDS[m.maturity]}"
         for m in others_of(r)
     ]
-    within = "; ".join([f"{seconds(r.step_low_s)} to {seconds(r.step_high_s)}", *others])
+    within = "; ".join([span(seconds(r.step_low_s), seconds(r.step_high_s)), *others])
     by = f" {WORDS['measured']}" if r.maturity == "measured" else ""
     return f"{seconds(r.step_s)}{by} ({within})"
 
@@ -87,14 +88,15 @@ def maturity_words(r: PlanResult) -> str:
     """Say of which maturity a step is."""
     if r.tuned_probability is None:
         return WORDS[r.maturity]
-    return f"{100 * r.tuned_probability:.0f} % likely a tuned job (say it: --maturity)"
+    return f"{100 * r.tuned_probability:.0f} % likely a tuned job (--maturity)"
 
 
 def run_of(m: ByMaturity) -> str:
     """Length and price of the run at the end of a line; empty where none is known."""
     if m.days is None:
         return ""
-    return f", {span(m.days)}" + (f" and {format_si(m.usd, 'usd')}" if m.usd is not None else "")
+    usd = "" if m.usd is None else f" and {format_si(m.usd, 'usd')}"
+    return f", {run_text(m.days)}{usd}"
 
 
 def others_of(r: PlanResult) -> list[ByMaturity]:
@@ -102,10 +104,10 @@ def others_of(r: PlanResult) -> list[ByMaturity]:
     return [m for m in (r.tuned, r.as_it_comes) if m is not None and m.maturity != r.maturity]
 
 
-def span(days: float) -> str:
+def run_text(days: float) -> str:
     """Length of a run.
 
-    >>> span(52.71), span(0.0835)
+    >>> run_text(52.71), run_text(0.0835)
     ('52.7 days', '2.00 h')
     """
     return f"{days:,.1f} days" if days >= 2.0 else format_time(days * SECONDS_PER_DAY, 3)

@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.plan.blocks import days
-from gpuscale.answers.plan.maturities import maturity_words, others_of, run_of, step_text
-from gpuscale.answers.plan.text import degrees, details, number, passed_text, percent, seconds
-from gpuscale.answers.summary import bottleneck, cost_points, memory_point, taken_points, tone_of
+from gpuscale.answers.plan.maturities import maturity_words, step_text
+from gpuscale.answers.plan.text import degrees, details, number, percent, seconds
+from gpuscale.answers.summary import (
+    FILED,
+    bottleneck,
+    cost_points,
+    memory_point,
+    span,
+    taken_points,
+    tone_of,
+)
 from gpuscale.core.quantity import format_time
-from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.words import STEP_PARTS, gb
 from gpuscale.render.document import Point
 
@@ -24,12 +31,13 @@ def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | N
     """Verdict, layout, time, memory, money, bottleneck, what helps, what was taken, what next."""
     tone = tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
     o, width = r.passed_over, r.memory_interval_factor_80
+    passed = percent(o.gain_frac) if o else ""
     ends = r.peak_bytes / width, r.peak_bytes * width
     points = [
         Point("verdict", verdict(case, r), tone=tone),
         *([Point("idle", line)] if idle and (line := idle.line(case, r.tokens_per_s)) else []),
         Point("layout" if r.fits else "closest", degrees(r.layout), details(r.layout)),
-        *([Point("passed over", degrees(o.layout), passed_text(o))] if o else []),
+        *([Point("passed over", degrees(o.layout), f"{passed} faster by the model")] if o else []),
         *_time_points(r),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
         *(cost_points(r.bill) if r.fits else []),
@@ -37,9 +45,7 @@ def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | N
         *_help_points(r),
         *taken_points(r.taken),
     ]
-    if r.fits:
-        points.append(Point("next", "-o run.sh", "writes its launch file; --explain its formulas"))
-    return points
+    return [*points, FILED] if r.fits else points
 
 
 def verdict(case: PlanCase, r: PlanResult) -> str:
@@ -62,28 +68,16 @@ def verdict(case: PlanCase, r: PlanResult) -> str:
     return f"{where} {near or 'fits'}{takes}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
 
 
-def _step_note(r: PlanResult) -> str:
-    return (
-        f"(80 %: {seconds(r.step_low_s)} to {seconds(r.step_high_s)}), {maturity_words(r)}; "
-        f"roofline {seconds(r.roofline_s)}, {number(r.tokens_per_s)} tokens/s"
-    )
-
-
 def _time_points(r: PlanResult) -> list[Point]:
     """Step as another would have it, and the whole run."""
     if not r.fits:
         return []
-    found = [Point("step", seconds(r.step_s), _step_note(r))]
-    for m in others_of(r):
-        note = f"(80 %: {seconds(m.step_low_s)} to {seconds(m.step_high_s)}){run_of(m)}"
-        found.append(Point(WORDS[m.maturity], seconds(m.step_s), note))
+    note = f"{maturity_words(r)}; roofline {seconds(r.roofline_s)}"
+    found = [Point("step", seconds(r.step_s), note)]
     if r.run is not None and r.outlook is not None:
         o = r.outlook
         low_s, high_s = o.low_s * r.step_low_s / r.step_s, o.high_s * r.step_high_s / r.step_s
-        note = (
-            f"(80 %: {days(low_s)} to {days(high_s)}) for {number(r.run.tokens)} tokens, failures "
-            f"counted; {days(r.run.time_s)} without"
-        )
+        note = f"(80 %: {span(days(low_s), days(high_s))}) for {number(r.run.tokens)} tokens"
         found.append(Point("run", days(o.expected_s), note))
     return found
 
@@ -96,9 +90,9 @@ def _help_points(r: PlanResult) -> list[Point]:
             for m in r.remedies[:3]
         ]
         return [Point("would fit", "; ".join(found))] if found else []
-    best = sorted(r.sensitivity, key=lambda e: -e.gain_frac)[:2]
-    words = [f"{e.figure} {e.change}: {100 * e.gain_frac:.0f} % faster" for e in best]
+    best = sorted(r.sensitivity, key=lambda e: -e.gain_frac)
+    words = [f"{e.figure} {e.change}: {100 * e.gain_frac:.0f} % faster" for e in best[:2]]
     if r.outlook is not None and r.outlook.helps:
         lever = r.outlook.helps[0]
-        words.append(f"{lever.lever}: {format_time(lever.saved_s, 3)} less")
+        words[1:] = [f"{lever.lever}: {format_time(lever.saved_s, 3)} less"]
     return [Point("would help", "; ".join(words))] if words else []

@@ -112,18 +112,21 @@ def serve_summary(asked: Serve, said: str, r: ServeAnswer) -> list[Point]:
         cost = f"{r.usd_per_million_output_tokens:.3g} USD per million output tokens"
         points.append(Point("cost", cost, price))
     points += taken_points(r.taken)
-    points += [Point("next", line) for line in r.launch[:1] if len(line) < LONGEST]
+    if r.launch:
+        line = r.launch[0]
+        shown = (line, "") if len(line) < LONGEST else ("--show launch", "the line that starts it")
+        points.append(Point("next", *shown))
     return points
 
 
-LONGEST = 250
+LONGEST = 110
 """Characters of a line that starts it, in a summary; longer ones are under --show launch."""
 
 
 def _memory(r: ServeAnswer) -> Point:
     m = r.memory
     many = "s" * (round(r.sequences_with_room) != 1)
-    room = f"{r.kv_tokens:,.0f} tokens of cache, {r.sequences_with_room:,.0f} sequence{many}"
+    room = f"{r.sequences_with_room:,.0f} sequence{many}"
     note = f"of weights, {gb(max(0.0, m.cache_bytes))} of cache, of {gb(m.usable_bytes)}: {room}"
     return Point("memory", gb(m.weights_bytes), note)
 
