@@ -60,6 +60,40 @@ def shard_group(asked: Degrees, n_shards: int) -> int | None:
     return group
 
 
+NEEDS = {
+    "vpp": ("pp",),
+    "schedule": ("pp",),
+    "cp_kind": ("cp",),
+    "sequence_parallel": ("tp",),
+    "order": ("tp", "pp", "cp"),
+}
+"""Options that do nothing unless one of these degrees is above 1."""
+
+
+def refuse_idle(asked: Degrees, pp: int) -> None:
+    """Refuse options that would do nothing with so many stages and the other degrees as asked."""
+    for name, degrees in NEEDS.items():
+        idle = all((pp if d == "pp" else getattr(asked, d)) == 1 for d in degrees)
+        if idle and getattr(asked, name) != getattr(type(asked), name):
+            needed = " or ".join(f"--{d}" for d in degrees)
+            raise GpuscaleError(f"--{name.replace('_', '-')} needs {needed} above 1")
+
+
+def recompute_of(asked: Degrees) -> str | None:
+    """How to recompute as asked: a number of layers means all of each; None: the habit."""
+    if asked.recompute_layers and asked.recompute not in (None, "full"):
+        raise GpuscaleError(f"--recompute-layers needs --recompute full, not {asked.recompute}")
+    return asked.recompute or ("full" if asked.recompute_layers else None)
+
+
+def experts_split(asked: Degrees, model: ModelSpec, software: SoftwareSpec) -> int | None:
+    """TP of the experts: as asked, or that of the rest where the framework has it so."""
+    soft = capabilities_of(software)
+    biased = any(f.kind == "moe" and f.bias for f in model.ffns.values())
+    as_rest = soft.experts_over_data or (soft.experts_as_tp and not biased)
+    return asked.etp or (asked.tp if model.has_experts and as_rest else None)
+
+
 OPTIONS = {
     "global_batch_size": "global_batch",
     "micro_batch_size": "micro_batch",
@@ -95,12 +129,9 @@ def layout_of(
     if asked.pipeline_layout:
         pins = said_by_layout(asked.pipeline_layout, asked.pp if asked.pp > 1 else None)
         said |= {"pp": pins["pp"], "vpp": pins["vpp"]}
-    if asked.recompute_modules and not asked.recompute:
-        said["recompute"] = "selective"
-    soft = capabilities_of(software)
-    biased = any(f.kind == "moe" and f.bias for f in model.ffns.values())
-    if model.has_experts and (soft.experts_over_data or (soft.experts_as_tp and not biased)):
-        said["etp"] = asked.etp or asked.tp
+    said["recompute"] = recompute_of(asked) or ("selective" if asked.recompute_modules else None)
+    refuse_idle(asked, said["pp"])
+    said["etp"] = experts_split(asked, model, software)
     dp = data_parallel(asked, said["pp"])
     each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches
     batch = asked.global_batch or each * dp * (asked.micro_batch or 1) * said["pp"]

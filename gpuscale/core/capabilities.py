@@ -30,6 +30,7 @@ class Capabilities:
     sources: Mapping[str, str] = field(hash=False)  # field -> source
     name: str = "any"
     tensor_parallel: bool = True
+    adapters_split: bool = True  # adapters are trained with it too
     kv_heads: KvHeads = "repeat"  # KV heads fewer than tp: repeat them, or tp must divide them
     sequence_parallel: tuple[bool, ...] = (True, False)  # with TP
     experts_need_sequence_parallel: bool = False  # with TP

@@ -169,8 +169,10 @@ def against_cp(cp: int, cp_kind: str, tp: int, facts: RuleFacts) -> Broken | Non
         return None
     soft = facts.runs_on
     if cp_kind not in soft.cp_kinds:
-        have = f"it has {', '.join(soft.cp_kinds)}" if soft.cp_kinds else "it has none"
-        return Broken("cp-kind", f"{soft.name} has no context parallelism by {cp_kind}: {have}")
+        have = (
+            f" by {cp_kind}: it has {', '.join(soft.cp_kinds)}" if soft.cp_kinds else f": cp={cp}"
+        )
+        return Broken("cp-kind", f"{soft.name} has no context parallelism{have}")
     if facts.seq_len % (2 * cp):
         why = f"cp={cp} needs a sequence that 2*cp divides, not {facts.seq_len}"
         return Broken("cp-sequence", why)

@@ -80,6 +80,17 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
     return replace(found, name=spec.name, selective_per_op=spec.memory.selective_per_op)
 
 
+def split_by(spec: SoftwareSpec, *, adapters: bool) -> SoftwareSpec:
+    """Family as it trains adapters or all weights: some split a model for the latter alone."""
+    soft = capabilities_of(spec)
+    if not adapters or soft.adapters_split:
+        return spec
+    told = {**soft.sources, "tensor_parallel": soft.sources["adapters_split"]}
+    return spec.model_copy(
+        update={"capabilities": replace(soft, tensor_parallel=False, sources=told)}
+    )
+
+
 def _table(path: Path) -> Table:
     """Table of a family; with `like` on top of another preset's, table by table.
 
@@ -92,7 +103,7 @@ def _table(path: Path) -> Table:
     base = read_toml(preset_path("software", str(like)))
     if "like" in base:
         raise GpuscaleError(f"{path}: like = {like!r}: that preset is itself like another")
-    if isinstance(base.get("capabilities"), dict):
+    if isinstance(base.get("capabilities"), dict) and "capabilities" not in own:
         base["capabilities"] = str(like)
     return merged(base, own)
 

@@ -186,7 +186,7 @@ SOFT = [
     ({"zero": "2"}, {"zero_stages": (0, 1)}, "no ZeRO stage 2"),
     ({"shard_group": "8"}, {"hybrid_shards": False}, "no shard groups"),
     ({"vpp": "3"}, {"uneven_stages": False}, "does not divide 32 layers"),
-    ({"cp": "2"}, {"cp_kinds": ()}, "it has none"),
+    ({"cp": "2"}, {"cp_kinds": ()}, "X has no context parallelism: cp=2"),
 ]
 
 

@@ -22,7 +22,7 @@ from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.maturity import reach_of
-from gpuscale.io.software import load_software
+from gpuscale.io.software import load_software, split_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -196,6 +196,15 @@ def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Fin
     return site
 
 
+def trained_by(asked: Memory, chosen: str, adapters: bool) -> tuple[Memory, str, SoftwareSpec]:
+    """Question, name and family of what trains: another where the model is split, if it has one."""
+    family = load_software(chosen)
+    if family.rl.trainer and asked.tp * asked.pp * asked.ep > 1:
+        habit = family.finetune.recompute if family.finetune else None
+        asked, chosen = replace(asked, recompute=asked.recompute or habit), family.rl.trainer
+    return asked, chosen, split_by(load_software(chosen), adapters=adapters)
+
+
 def make_case(
     asked: Memory, method: str | None = None, software: str | None = None
 ) -> FinetuneCase:
@@ -211,7 +220,7 @@ def make_case(
     kind, n_gpus = method or asked.method or "lora", asked.gpus or 1
     software = software or asked.software
     chosen = software or default_software(kind, n_gpus)
-    family = load_software(chosen)
+    asked, chosen, family = trained_by(asked, chosen, kind != "full")
     facts = job_facts(kind, asked)
     tuned, taken = with_habits(tuning_software(family), chosen, facts, asked.base)
     loaded = load_inputs(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.case import job_of, make_case
-from gpuscale.answers.finetune.rl_asked import by_trainer, degrees, rl_job, steps_of
+from gpuscale.answers.finetune.rl_asked import degrees, rl_job, steps_of
 from gpuscale.answers.finetune.rl_blocks import (
     RlAnswer,
     RolloutSplit,
@@ -119,11 +119,10 @@ class Asking:
         return replace(parted, assumed=(*parted.assumed, told))
 
     def _made(self, asked: Memory) -> FinetuneCase:
-        asked, software = by_trainer(asked, self.software)
         if asked.tp > 1 and asked.seq_len:  # rows are padded to what the ranks split
             each = asked.tp * asked.cp
             asked = replace(asked, seq_len=-(-asked.seq_len // each) * each)
-        case = make_case(asked, self.trained, software)
+        case = make_case(asked, self.trained, self.software)
         kept = ("(--rank)", "(--targets)", "(--optimizer)", "(--software)")
         said = tuple(a for a in case.assumed if a.endswith(kept) or a.startswith("figures"))
         return replace(case, assumed=said)

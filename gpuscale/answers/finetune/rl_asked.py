@@ -12,7 +12,6 @@ from gpuscale.core.rl.estimate import RlJob
 from gpuscale.core.rl.step import RELATIVES, RlCosts
 from gpuscale.core.search.space import divisors, powers_of_two
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.software import load_software
 
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import FinetuneCase
@@ -145,15 +144,6 @@ def steps_of(asked: Any, rl: RlJob) -> int | None:
         raise GpuscaleError("--epochs needs --examples: the prompts of the data")
     steps: int | None = asked.steps
     return steps
-
-
-def by_trainer(asked: Memory, software: str) -> tuple[Memory, str]:
-    """Question, and the software that trains: another where the model is split, if it has one."""
-    own = load_software(software)
-    if not own.rl.trainer or asked.tp * asked.pp * asked.ep == 1:
-        return asked, software
-    habit = own.finetune.recompute if own.finetune else None
-    return replace(asked, recompute=asked.recompute or habit), own.rl.trainer
 
 
 def degrees(n_gpus: int, case: FinetuneCase) -> Iterator[tuple[int, int, int]]:

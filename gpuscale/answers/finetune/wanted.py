@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import RL
-from gpuscale.answers.layout import offloads_of, said_of
+from gpuscale.answers.layout import experts_split, offloads_of, recompute_of, refuse_idle, said_of
 from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.finetune.method import GPTQ
@@ -35,16 +35,6 @@ def one(asked: Any, name: str, default: int) -> int:
             f"--{name.replace('_', '-')}: one number is wanted with --method, --accumulation"
         )
     return value
-
-
-NEEDS = {
-    "vpp": ("pp",),
-    "schedule": ("pp",),
-    "cp_kind": ("cp",),
-    "sequence_parallel": ("tp",),
-    "order": ("tp", "pp", "cp"),
-}
-"""Options that do nothing unless one of these degrees is above 1."""
 
 
 def accumulated(asked: Any, dp: int) -> int:
@@ -80,11 +70,7 @@ def settled(asked: Memory) -> Memory:
         raise GpuscaleError(
             f"--dp {asked.dp} with tp*pp*cp = {split} means {asked.dp * split} GPUs"
         )
-    for name, degrees in NEEDS.items():
-        idle = all(getattr(asked, d) == 1 for d in degrees)
-        if idle and getattr(asked, name) != getattr(type(asked), name):
-            needed = " or ".join(f"--{d}" for d in degrees)
-            raise GpuscaleError(f"--{name.replace('_', '-')} needs {needed} above 1")
+    refuse_idle(asked, asked.pp)
     batch = asked.global_batch
     if asked.accumulation is not None:
         batch = accumulated(asked, n_gpus // split)
@@ -115,20 +101,6 @@ def offload_of(asked: Memory, habits: FinetuneParameters, software: str) -> tupl
             f"it moves {', '.join(habits.offloads)}; --software hf-deepspeed moves all of them",
         )
     return moved
-
-
-def _recompute_of(asked: Memory, habits: FinetuneParameters, software: SoftwareSpec) -> str:
-    """Read what is recomputed: some layers only where the framework can."""
-    from gpuscale.io.software import capabilities_of
-
-    kind = asked.recompute or ("full" if asked.recompute_layers else habits.recompute)
-    some = kind == "full" and capabilities_of(software).recompute_layers
-    if asked.recompute_layers and not some:
-        raise GpuscaleError(
-            f"--recompute-layers: {software.name} recomputes all layers or none",
-            "--software megatron-swift with --recompute full recomputes some",
-        )
-    return kind
 
 
 def _usual_micro(asked: Memory, dp: int, habit: int) -> int:
@@ -171,7 +143,8 @@ def layout_of(
         zero = min(zero, 2) if asked.base in GPTQ else zero
         said["zero_stage"] = 3 if "parameters" in offload else zero
     said |= {"seq_len": seq_len, "global_batch_size": batch, "micro_batch_size": micro, "dp": dp}
-    said["recompute"] = _recompute_of(asked, habits, software)
+    said["recompute"] = recompute_of(asked) or habits.recompute
+    said["etp"] = experts_split(asked, model, judge)
     kinds = capabilities_of(judge).cp_kinds or (CP_KIND, DEFAULT_CONTEXT)
     kinds = tuple(sorted(kinds, key=lambda kind: kind != CP_KIND))
     ways = [settle(said | {"cp_kind": asked.cp_kind or kind}, software) for kind in kinds]
