@@ -330,9 +330,9 @@ def pools_by_hand(
         if why:
             raise GpuscaleError(f"--disagg: {why}", "give other degrees")
         made.append(replica)
-    site = case.sites[engine]
+    site, reads = case.sites[engine], replace(tuning, max_sequences=None)
     return PooledService(
-        prefill_worker(case.model, made[0], site, case.demand, tuning),
+        prefill_worker(case.model, made[0], site, case.demand, reads),
         first.workers,
         decode_worker(case.model, made[1], site, case.demand, tuning),
         second.workers,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import asked_gpu
 from gpuscale.evidence.rows.models import named_model
 from gpuscale.evidence.rows.words import Row, meaning, number, whole
+from gpuscale.evidence.score.runs import own_copy
+from gpuscale.io.tables import read_rows
 
 OTHER_VERSIONS = r"tensorrt 1|nim|atom|rocm 6"
 """Texts whose numbers are versions of something else than the engine."""
@@ -30,6 +33,9 @@ EAGLE_ACCEPTANCE = "0.75,0.65,0.6"
 WARMED_UP_SINCE = "2026-01-21"
 """Day from which SemiAnalysisAI/InferenceX sends two warm-up requests for each one in flight (its
 pull request 480: `--num-warmups`); before, one."""
+
+TRAY_GPUS = 4
+"""GPUs of a compute tray of GB200."""
 
 CHAT_TOKENS = (200.0, 300.0)
 """Mean lengths of the prompts of chat data sets (ShareGPT) in public benchmarks."""
@@ -89,7 +95,7 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
         "cold": cold,
         "poll": polled and int(polled),
         "only": kind if kind in ("prefill", "decode") else None,
-        **(degrees if kind != "pools" else {"disagg": _pools(row)}),
+        **(degrees if kind != "pools" else _pooled(row, spec.name, bool(draft))),
         **lengths,
         **loads,
         **draft,
@@ -188,6 +194,26 @@ def _drafts(row: Row, predicts: bool) -> tuple[dict[str, str], list[str]]:
     return {"draft": f"{'mtp' if predicts and own else 'eagle'}:{n}", "accept": accept}, assumed
 
 
+def _pooled(row: Row, model: str, drafts: bool) -> dict[str, Any]:
+    """Pools, and the sequences of a decode worker's rank that the source's scripts set.
+
+    Rows do not print these: SemiAnalysisAI/InferenceX@843c6254ff69, configs/*-master.yaml,
+    `DECODE_MAX_BATCH_SIZE` or the name of the recipe, from 2025-11 on; where more requests are in
+    flight than decode, they wait for another's whole answer.
+    """
+    pools, gpu = _pools(row), row.get("gpu", "").lower().split("-")[0]
+    lengths = (row.get("input_len"), row.get("output_len"), "mtp" if drafts else "none")
+    key = (model, gpu, row.get("precision"), *lengths, pools, row.get("concurrency"))
+    trtllm = "trtllm" in row.get("framework", "").lower()
+    return {"disagg": pools, "max_seqs": _batches().get(key) if trtllm else None}
+
+
+@cache
+def _batches() -> dict[tuple[str | None, ...], int]:
+    rows = [tuple(row.values()) for row in read_rows(own_copy("pool_batches"))]
+    return {row[:-1]: int(row[-1]) for row in rows}
+
+
 def _pools(row: Row) -> str:
     """Pools of a disaggregated row as `--disagg` takes them.
 
@@ -198,18 +224,21 @@ def _pools(row: Row) -> str:
     found: Mapping[str, tuple[str, ...]] = {
         m[0]: m[1:] for m in POOL.findall(row.get("prefill_layout", "").lower())
     }
-    sides = [_pool(found[name]) for name in ("prefill", "decode") if name in found]
+    # degrees of 1 for workers of a tray: recipes of low latency, TP 4 (InferenceX@76fa58252)
+    made = found.get("decode", ("0", "0", "", "", "0"))
+    fast = made[1:3] == ("1", "1") and int(made[4]) == TRAY_GPUS * int(made[0])
+    sides = [_pool(found[name], fast) for name in ("prefill", "decode") if name in found]
     if len(sides) < 2 or "" in sides:
         raise GpuscaleError("disaggregated, and the pools are not printed")
     return "+".join(sides)
 
 
-def _pool(printed: tuple[str, ...]) -> str:
+def _pool(printed: tuple[str, ...], fast: bool) -> str:
     """Write one pool; "" where the workers that share its GPUs are not counted."""
     workers, tp, ep, gpus = (int(printed[i]) for i in (0, 1, 2, 4))
     if workers < 1:
         return ""
     each = max(1, gpus // workers)
-    if printed[3] == "true":
+    if printed[3] == "true" and not fast:
         return f"{workers}xDPA{each}-EP{max(ep, each if tp == 1 else ep)}"
     return f"{workers}xTP{each}-EP{max(1, ep)}"

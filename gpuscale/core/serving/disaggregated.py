@@ -54,8 +54,8 @@ class PooledService(UnderLoad):
     """`n_prefill` workers that read and `n_decode` that decode.
 
     A prompt waits for and is read by one of the first, its cache is sent, it waits for a place in
-    one of the second and gets its first token there one pass later. A request goes to the worker
-    that has the fewest.
+    one of the second and gets its first token there one pass later. Workers take turns, whatever
+    they have (Dynamo, `--router-mode round-robin`, and trtllm-serve by default).
     """
 
     def __init__(self, prefill: Service, n_prefill: int, decode: Service, n_decode: int) -> None:
@@ -132,7 +132,7 @@ class _Chain:
         nan = [math.nan] * n
         self.out = Simulated(arrivals, nan, list(nan), list(traffic.inputs), list(traffic.outputs))
         self.coming = [(at, 0, i) for i, at in enumerate(arrivals)]  # time, pool, request
-        self.left = n
+        self.left, self.turns = n, [0, 0]
         self.moves_s = [math.inf] * (len(read) + len(made))
         self.ends_s = [math.inf] * len(made)  # when each decode worker has its next answer
 
@@ -176,9 +176,9 @@ class _Chain:
         return out
 
     def _enter(self, at_s: float, pool: int, i: int) -> None:
-        """Give a request to the worker of a pool that has the fewest."""
-        inside = [len(w.given) - w.engine.decoded for w in self.pools[pool]]
-        at = inside.index(min(inside))
+        """Give a request to the worker of a pool whose turn it is."""
+        at = self.turns[pool] % len(self.pools[pool])
+        self.turns[pool] += 1
         worker = self.pools[pool][at]
         worker.given.append(i)
         worker.engine.add(self.out.inputs[i], self.out.outputs[i] if pool else 1, at_s)
