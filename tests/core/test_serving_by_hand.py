@@ -771,7 +771,7 @@ def test_twice_the_workers_share_twice_the_load():
     assert two.output_tokens_per_s == pytest.approx(2 * one.output_tokens_per_s, rel=1e-4)
     assert two.most_sequences == one.most_sequences
     few, many = pooled().open(4.0, 400), pooled(2, 2).open(8.0, 400)
-    assert 0.8 * few.ttft.mean_s < many.ttft.mean_s < few.ttft.mean_s  # one queue for both
+    assert 0.7 * few.ttft.mean_s < many.ttft.mean_s < few.ttft.mean_s  # turns even the arrivals
     assert many.decoding_sequences == pytest.approx(2 * few.decoding_sequences, rel=0.15)
 
 
