@@ -145,13 +145,17 @@ def check(requirement: Requirement, known: dict[str, Any]) -> RequirementVerdict
 
 
 def check_all(
-    requirements: Iterable[Requirement], result: Any, command: str = ""
+    requirements: Iterable[Requirement], result: Any, command: str = "", keys: Iterable[str] = ()
 ) -> list[RequirementVerdict]:
     """Hold requirements against a result; `memory.total_bytes` is also a key of `memory`.
 
+    A key of rows among `keys`, ``best.step_s`` or ``step_s``, is that of the first, or is not met.
     Raises GpuscaleError if a key is not in the result or a value has another unit.
     """
     known = dict(leaves(plain(result)))
+    for rows, _, key in (key.partition(".") for key in keys if "." in key):
+        first = known.get(f"{rows}.0.{key}")
+        known = {key: first, f"{rows}.{key}": first} | known
     return [check(_without(command, r, known), known) for r in requirements]
 
 

@@ -170,7 +170,9 @@ def to_junit(outcomes: list[JobOutcome]) -> str:
             tag = "failure" if o.verdict == "failed" else "error"
             Xml.SubElement(case, tag, message=clean("; ".join(o.details))).text = clean(o.command)
     Xml.indent(suite)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(suite, encoding="unicode")
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n' + Xml.tostring(suite, encoding="unicode") + "\n"
+    )
 
 
 def _document(outcomes: list[JobOutcome], file: str, files: dict[Path, str]) -> Document:

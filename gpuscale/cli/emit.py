@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 
-def emit(document: Document, shown: Shown, held: Sequence[Requirement] = ()) -> None:
+def emit(
+    document: Document, shown: Shown, held: Sequence[Requirement] = (), keys: Iterable[str] = ()
+) -> None:
     """Print a document in the wanted format and write it to the files asked for.
 
     Warnings and failed requirements go to stderr; exit 1 for an answered no.
@@ -33,7 +35,7 @@ def emit(document: Document, shown: Shown, held: Sequence[Requirement] = ()) -> 
     if held:
         from gpuscale.answers.requirements import check_all
 
-        verdicts = check_all(held, document.result, document.command)
+        verdicts = check_all(held, document.result, document.command, keys)
         extra["requirements"] = verdicts
     seen = document  # a detail that it does not have is told before a file is written
     if shown.format == "text" or (shown.show and shown.format == "markdown"):

@@ -67,16 +67,17 @@ def command_of(question: type[Question]) -> Any:
         except GpuscaleError as error:
             hint = error.hint or f"see `gpuscale {question.NAME} --help`"
             raise GpuscaleError(error.message, hint) from None
-        if shown.require and hasattr(asked, "known_keys"):
+        keys = asked.known_keys() if shown.require and hasattr(asked, "known_keys") else ()
+        if keys:
             from gpuscale.answers.requirements import refuse_unknown
 
-            refuse_unknown(shown.require, asked.known_keys())
+            refuse_unknown(shown.require, keys)
         bar = Bar()
         listen(bar)
         sweeping = bool(what_if(asked))
         with bar.ticking():
             document = ask(asked, shown.require if sweeping else ())
-        emit(document, shown, held=() if sweeping else shown.require)
+        emit(document, shown, () if sweeping else shown.require, keys)
 
     parameters = [
         _parameter(name, asked, argument) for name, (asked, argument) in fields_of(question).items()

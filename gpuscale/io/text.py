@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, NoLaunch
 
 MAX_BYTES = 5_000_000
 """Largest file read as a whole; a spec has a few kilobytes."""
@@ -40,7 +40,7 @@ def read_text(path: str | os.PathLike[str], most: int = MAX_BYTES) -> str:
     if len(data) > most:
         raise GpuscaleError(f"{shown}: larger than {most / 1e6:g} MB, no such file is that large")
     if not data.strip():
-        raise GpuscaleError(f"{shown}: is empty")
+        raise NoLaunch(f"{shown}: is empty")
     return _decoded(data.removeprefix(b"\xef\xbb\xbf"), shown)
 
 

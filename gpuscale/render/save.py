@@ -46,12 +46,15 @@ def rendered(
 def check_target(text: str, flag: str = "-o", endings: Iterable[str] | None = ENDINGS) -> Path:
     """Refuse a file that could not be written, before anything is computed.
 
-    Without `endings` a file may end as it likes, and be a device or ``-``, standard output.
+    A device or a pipe may end as it likes, as may a file without `endings`; ``-``, standard output,
+    is not for the answer, which is there anyway.
     """
     path = Path(text)
-    if endings is not None and path.suffix not in endings:
+    stream = os.path.exists(path) and not (path.is_file() or path.is_dir())
+    stream = stream or (text == "-" and flag != "-o")
+    if endings is not None and path.suffix not in endings and not stream:
         hint = f"known endings: {' '.join(endings)}"
-        if text == "-" or os.path.exists(path) and not os.path.isfile(path):
+        if text == "-":
             hint = "the answer is on standard output: --json or --format says how"
         raise GpuscaleError(f"{flag} {text}: the ending `{path.suffix}` is not known", hint)
     try:
@@ -104,7 +107,7 @@ def file_content(
 
     if files.ending_of(path):
         return files.content(document, path, command)
-    return rendered(document, ENDINGS[path.suffix], extra) + "\n"
+    return rendered(document, ENDINGS.get(path.suffix, "text"), extra) + "\n"
 
 
 def save(contents: Mapping[Path, str | bytes], flag: str = "-o") -> None:

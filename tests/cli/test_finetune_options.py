@@ -1,5 +1,7 @@
 """Every option given with `--method` changes the answer or is refused with a reason."""
 
+import json
+
 import pytest
 from running import invoke
 
@@ -151,3 +153,15 @@ def test_a_framework_moves_to_the_host_what_it_can():
     assert invoke("plan", *job, "--software", "unsloth").returncode == 1
     moved = invoke("plan", *job, "--software", "hf-deepspeed")
     assert moved.returncode == 0 and "offload" in moved.stdout
+
+
+@pytest.mark.parametrize(
+    "moved", ["optimizer", "activations", "parameters", "optimizer,activations"]
+)
+def test_the_closest_plan_keeps_what_was_asked_for(moved):
+    line = ("llama3-70b", "--gpu", "rtx-4090", "--gpus", "8", "--method", "full")
+    done = invoke("plan", *line, "--offload", moved, "--json")
+    assert done.returncode == 1
+    assert sorted(json.loads(done.stdout)["result"]["chosen"]["offload"]) == sorted(
+        moved.split(",")
+    )

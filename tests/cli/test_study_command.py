@@ -190,3 +190,22 @@ def test_answers_can_be_pickled(make):
     assert again.json() == answer.json()
     assert str(again) == str(answer)
     assert again.csv() == answer.csv()
+
+
+def test_a_requirement_is_held_against_the_best_row(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.toml").write_text(GRID)
+    for key in ("n_switches", "best.n_switches", "best.1.n_switches"):
+        assert run(["study", "a.toml", "--jobs", "1", "--require", f"{key}>=1"]) == 0
+        assert run(["study", "a.toml", "--jobs", "1", "--require", f"{key}<1"]) == 1
+
+
+def test_a_requirement_is_not_met_where_no_job_is_answered_yes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.toml").write_text(
+        'question = "memory"\ncommon = {gpu = "h100", model = "llama3-70b"}\ngrid = {gpus = [8]}\n'
+    )
+    assert run(["study", "a.toml", "--require", "peak_bytes<=1TB"]) == 1
+    assert "have nothing" in capsys.readouterr().err
+    assert run(["study", "a.toml", "--fresh", "--out", "b.csv", "--require", "nosuch<=1"]) == 2
+    assert not (tmp_path / "b.csv").exists()

@@ -9,6 +9,7 @@ from running import invoke
 
 from gpuscale.foreign import comment, csv_cell, fenced, here_document, markdown, markdown_cell
 from gpuscale.io import guard
+from gpuscale.launch.read.secrets import Hidden
 
 tool = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "attack.py"))
 BOMBS = tool["bombs"]()
@@ -70,6 +71,11 @@ def test_devices_and_pipes_are_written_to(tmp_path):
     assert invoke(*score, "/dev/null").returncode == 0
     assert Path("/dev/null").is_char_device()
     assert "row-1" in invoke(*score, "-").stdout
+    for line in (("memory", "llama3-8b", "--gpus", "64", "-o"), ("check", "jobs.toml", "--junit")):
+        (tmp_path / "jobs.toml").write_text("[[job]]\ncommand = 'model llama3-8b'\n")
+        line = tuple(w.replace("jobs.toml", str(tmp_path / "jobs.toml")) for w in line)
+        assert invoke(*line, "/dev/null").returncode in (0, 1)
+        assert Path("/dev/null").is_char_device()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
@@ -148,6 +154,26 @@ def test_secrets_and_files_that_were_not_given_are_not_repeated(tmp_path, form):
         told = done.stdout + done.stderr
         for secret in ("hunter2", "db7.internal", "hf_abcdef", "sk-12345", "key-9x"):
             assert secret not in told, (secret, told)
+
+
+SECRETS = [
+    "--model-name meta/Llama --api_key VALUE --x 1",
+    "export HF_TOKEN=VALUE",
+    "a=b=c --name x secret: 'VALUE'",
+    "store postgres://user:VALUE@host/db",
+    "curl -H 'Authorization: Bearer VALUE'",
+]
+
+
+@pytest.mark.parametrize("line", SECRETS)
+def test_a_secret_is_found_wherever_its_name_stands(line):
+    hidden = Hidden({"run.sh": line.replace("VALUE", "s3cr3t-9")}, ["run.sh"])
+    assert hidden.masked(line.replace("VALUE", "s3cr3t-9")) == line.replace("VALUE", "***")
+
+
+def test_an_option_after_a_name_that_looks_secret_is_no_secret():
+    line = "--use-auth-token --seq-length 4096"
+    assert Hidden({"run.sh": line}, ["run.sh"]).masked(line) == line
 
 
 def test_a_change_shows_no_lines_of_files_that_were_not_given(tmp_path):

@@ -190,3 +190,29 @@ def test_what_is_no_training_is_said_beside_the_file_that_is_missing(tmp_path, c
     text = "torchrun -m scripts.generate.test_generate --config=torchtitan/debug_model.toml"
     _, r, _ = check(tmp_path, capsys, text)
     assert any("no training" in line for line in r["missing"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("setup.sh", "set -e\nmake all\n"),
+        ("empty.sh", ""),
+        ("mkdocs.yml", "a: !!python/name:foo.bar\nb: !Ref x\n"),
+        ("playbook.yml", "- hosts: all\n"),
+        ("chart.yaml", "a: {{ .Values.x }}\n{{- if .Values.y }}\nb: 1\n{{- end }}\n"),
+        ("cookie.yaml", "{% if x %}\na: 1\n{% endif %}\n"),
+        ("pyproject.toml", '[project]\nname = "a"\n'),
+    ],
+)
+def test_a_hook_passes_files_that_start_nothing(tmp_path, capsys, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    assert run(["launch-check", "--pass-others", str(path)]) == 0
+    assert "passed" in capsys.readouterr().out
+    assert run(["launch-check", str(path)]) == 2
+
+
+def test_a_hook_does_not_pass_a_launch_that_cannot_be(tmp_path):
+    path = tmp_path / "serve.sh"
+    path.write_text("vllm serve meta-llama/Meta-Llama-3-8B --tensor-parallel-size 7\n")
+    assert run(["launch-check", "--pass-others", str(path), "--gpu", "h100"]) in (1, 2)

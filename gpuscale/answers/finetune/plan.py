@@ -339,11 +339,12 @@ WORTH_SAYING = 1.03
 
 
 def _space(asked: Plan, job: Job) -> Callable[..., BenchSpace]:
-    """Return what makes the space of a question: ZeRO stages, then `offload`."""
+    """Return what makes the space of a question: ZeRO stages, and `offload` for another one."""
     return partial(
         BenchSpace,
         micro_batches=None if asked.micro_batch is None else (job.layout.micro_batch_size,),
         recomputes=(job.layout.recompute,) if _recompute_told(asked) else ("none", "full"),
+        offload=job.offload,
     )
 
 
@@ -356,8 +357,7 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     job, ways = case.job, _space(asked, case.job)
     benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
     tried = (
-        fastest(bench, job, ways(stages, offload=job.offload))
-        for bench, stages in product(benches, _stages(asked, job))
+        fastest(bench, job, ways(stages)) for bench, stages in product(benches, _stages(asked, job))
     )
     own = next((found for found in tried if found), None)
     pinned = asked.offload is not None or asked.zero not in (None, 3)

@@ -132,7 +132,7 @@ def _read_one(
     if is_page(name, text):
         inside = [f for one in commands_of_page(text) for f in _document(*one, variables)]
         if not (inside := serving.server_of([f for f in inside if f.model_name or f.places])):
-            raise GpuscaleError(
+            raise NoLaunch(
                 f"{name}: a page or notes, not a launch file", f"`launch-check` reads {SUPPORTED}"
             )
         return inside
@@ -141,7 +141,7 @@ def _read_one(
     if is_python(name, text):
         if (found := python.read_python(text, {**variables, **options}, near)) is not None:
             return [found]
-        raise GpuscaleError(
+        raise NoLaunch(
             f"{name}: a Python program that names no model and trainer by constants is not read",
             "give the script or the configuration that starts it",
         )
@@ -160,7 +160,7 @@ def _json(name: str, text: str) -> Found:
         return trainer.read_deepspeed(table)
     if {"model_name_or_path", "per_device_train_batch_size"} <= set(table):
         return trainer.read_arguments(table, "trainer", "hf-trainer")
-    raise GpuscaleError(
+    raise NoLaunch(
         f"{name}: not a DeepSpeed configuration",
         "a model's config.json is the model argument of `plan` and `memory`",
     )
@@ -181,7 +181,7 @@ def _yaml(
     name: str, text: str, variables: Mapping[str, str], options: Mapping[str, Any]
 ) -> list[Found]:
     if TEMPLATE.search(text):
-        raise GpuscaleError(
+        raise NoLaunch(
             f"{name}: a Helm template, whose values stand elsewhere",
             "give what `helm template` makes of it",
         )

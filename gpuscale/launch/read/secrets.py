@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 _SECRET = re.compile(
-    r"secret|passw|passphrase|credential|(api|access|private|auth|ssh|signing)[_-]?key"
+    r"secret|passw|passphrase|credential|(api|access|private|auth|ssh|signing|wandb)[_-]?key"
     r"|(?<![a-z])token$|(gh|github|gitlab)_?pat$|webhook|bearer",
     re.IGNORECASE,
 )
 _OF_TEXT = r"(pad|eos|bos|unk|sep|cls|mask|image|video|audio|per|stop)[_-]?token$"
-_ASSIGNED = re.compile(r"(?<![\w.-])([\w.-]{2,80})[\"']?(?:\s*[:=]\s*|[ \t]+)[\"']?([^\s\"',;]+)")
+_NAMED = re.compile(r"(?<![\w.-])([\w.-]{2,80})(?=[\"']?(?:\s*[:=]\s*|[ \t]+(?!-))[\"']?())")
+_VALUE = re.compile(r"[^\s\"',;]+")
+_IN_ADDRESS = re.compile(r"://[^\s/:@]{0,80}:([^\s/@]{1,200})@")
 _WORD = re.compile(r"[^\s\"'`,;:=(){}\[\]<>|&$]+")
 SHORTEST = 4
 """Characters of a value that is hidden; shorter ones are numbers and units."""
@@ -34,12 +36,9 @@ class Hidden:
     def __init__(
         self, files: Mapping[str, str], given: Collection[str], known: Collection[str] = ()
     ) -> None:
-        pairs = (m.groups() for text in files.values() for m in _ASSIGNED.finditer(text))
-        self.secrets = {
-            value
-            for name, value in pairs
-            if is_secret(name) and len(value) >= SHORTEST and "$" not in value
-        }
+        found = {value for text in files.values() for value in _secrets(text)}
+        kept = (value for value in found if len(value) >= SHORTEST and "$" not in value)
+        self.secrets = sorted(kept, key=len, reverse=True)
         seen = {w for name in given for w in _WORD.findall(files.get(name, ""))} | set(known)
         self.values: set[str] = set()
         for name, text in files.items():
@@ -74,6 +73,17 @@ class Hidden:
         if isinstance(value, dict):
             return {self.within(k): self.within(v) for k, v in value.items()}
         return value
+
+
+def _secrets(text: str) -> Iterator[str]:
+    """Values of names that look secret, and passwords in addresses."""
+    end = 0
+    for match in _NAMED.finditer(text):
+        if match.start() >= end and is_secret(match[1]):
+            value = _VALUE.match(text, match.end(2))
+            end = value.end() if value else match.end()
+            yield value[0] if value else ""
+    yield from _IN_ADDRESS.findall(text)
 
 
 def _values(text: str) -> set[str]:

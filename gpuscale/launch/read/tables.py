@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, NoLaunch
 from gpuscale.io.toml import Table
 
 MOST_VALUES = 100_000
@@ -24,7 +24,8 @@ def yaml_tables(name: str, text: str) -> list[Table]:
     class Loader(yaml.SafeLoader):
         """Safe, and with tags that it does not know read as what they stand before."""
 
-    Loader.add_multi_constructor("!", _plain)
+    for prefix in ("!", "tag:"):
+        Loader.add_multi_constructor(prefix, _plain)
     try:
         found = []
         text = re.sub(r"\{\{\s*(\w+)\s*\}\}", r"${\1}", text)  # {{NAME}}, put in by another program
@@ -34,12 +35,12 @@ def yaml_tables(name: str, text: str) -> list[Table]:
                 break
             found.append(one)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise GpuscaleError(f"{name}: not YAML: {' '.join(str(error).split())[:120]}") from None
+        raise NoLaunch(f"{name}: not YAML: {' '.join(str(error).split())[:120]}") from None
     if any(_size(one, {}) > MOST_VALUES for one in found):
         raise GpuscaleError(f"{name}: its aliases make more than {MOST_VALUES:,} values")
     tables = [one for one in found if isinstance(one, dict)]
     if not tables:
-        raise GpuscaleError(f"{name}: a YAML mapping is expected")
+        raise NoLaunch(f"{name}: a YAML mapping is expected")
     return tables
 
 
