@@ -88,3 +88,24 @@ def framework_habits(arg: str, facts: Mapping[str, str]) -> dict[str, Habit]:
     base = framework_habits(f"{own.like}:{day}" if day else own.like, facts)
     inherited = {k: replace(h, note=h.note or f"from {own.like}") for k, h in base.items()}
     return {**inherited, **found}
+
+
+STACKS = ((0.25, 1), (0.15, 2))
+"""Share of jobs whose stack is so many years old, where no version is said: prior."""
+
+
+def older_ways(arg: str, facts: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """Field -> value that an older version has -> share of jobs, where ``arg`` names no version."""
+    name, version = named(arg)
+    own = None if version or looks_like_path(name) else load_framework(name)
+    newest = max(own.dates.values(), default="") if own else ""
+    if not newest:
+        return {}
+    now, found = framework_habits(name, facts), dict[str, dict[str, float]]()
+    for share, years in STACKS:
+        day = f"{int(newest[:4]) - years}{newest[4:7]}"
+        for field, habit in framework_habits(f"{name}:{day}", facts).items():
+            if field in now and habit.value != now[field].value:
+                shares = found.setdefault(field, {})
+                shares[str(habit.value)] = shares.get(str(habit.value), 0.0) + share
+    return found

@@ -20,6 +20,7 @@ from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import FP32_BYTES
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
+from gpuscale.io.frameworks import older_ways
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.maturity import reach_of
 from gpuscale.io.software import load_software, split_by
@@ -49,6 +50,7 @@ class FinetuneCase:
     job: Job
     assumed: tuple[str, ...] = field(default=())
     habits: Mapping[str, Habit] = field(default_factory=dict)  # of the framework that was named
+    older: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # `older_ways`
     unsaid: frozenset[str] = frozenset()  # settings that the question leaves open
     named: bool = True  # a framework was named
     told_maturity: str | None = None
@@ -266,6 +268,7 @@ def make_case(
         job,
         assumed=_assumed(asked, job, own, family.name, default="" if software else chosen),
         habits={name: habit for name, habit in taken.items() if name in unsaid},
+        older=older_ways(asked.software, facts) if asked.software else {},
         unsaid=unsaid,
         named=bool(asked.software),
         told_maturity=asked.maturity,

@@ -69,6 +69,7 @@ class Asking:
     software: str
     trained: str  # full, lora or qlora
     costs: RlCosts
+    may_leave: bool = False  # states may leave the GPU while the engine runs
     engines: dict[tuple[Any, ...], RolloutEngine] = field(default_factory=dict)  # made once
 
     def case(self, n_gpus: int, rl: RlJob) -> FinetuneCase:
@@ -163,7 +164,12 @@ class Asking:
     def enough(self, case: FinetuneCase, rl: RlJob) -> str:
         """Name the first change of the training side that makes a step fit alone."""
         bench, job = case.bench, case.job
-        for name in CHANGES:
+        if self.may_leave:
+            left = replace(rl, costs=replace(rl.costs, states_leave=True))
+            held = self.memory(case, left, job).total_bytes
+            if held <= bench.usable_bytes:
+                return f"; fits with --offload optimizer ({gb(held)})"
+        for name in sorted(CHANGES, key=lambda name: name == "optimizer"):
             made = changed(bench, job, name) if name not in UNLIKE else None
             held = self.memory(case, rl, made).total_bytes if made else math.inf
             if held <= bench.usable_bytes:
@@ -217,7 +223,8 @@ class Asking:
 
 
 UNLIKE = ("length", "gpus", "method")
-"""Changes that make another job of a step of RL."""
+"""Changes that make another job of a step of RL. 8-bit states are named last: few frameworks of RL
+have them."""
 
 OF_THE_MEAN = (0.2, 1.6)
 """Mean lengths over that which is taken from the longest alone: prior; published runs have limits
@@ -239,7 +246,8 @@ def _asking(typed: Any, asked: Memory) -> Asking:
         split = asked.tp * asked.pp * asked.ep > 1  # by Megatron, whose optimizer steps there
         asked = replace(asked, offload="optimizer" if split else "none")
     software = named or ("hf-deepspeed" if n_gpus > 1 else "hf-peft")
-    return Asking(typed, asked, software, trained, costs)
+    may_leave = "offload_when" in habits and not costs.states_leave
+    return Asking(typed, asked, software, trained, costs, may_leave)
 
 
 def rl_document(typed: Any, command: str, asked: Memory, price: float | None = None) -> Document:

@@ -50,8 +50,10 @@ def _taken(case: FinetuneCase) -> dict[str, str]:
     if full:
         found["optimizer"] = _own(job)
     kept = p.full_weights_bytes if full else p.frozen_bytes
-    if kept == WEIGHTS["fp32"] and not (full and p.full_master_bytes) and not job.method.quantised:
-        found["weights"] = "fp32"
+    taken = next((name for name, each in WEIGHTS.items() if each == kept), "bf16")
+    open_ = taken == "fp32" or "weights" in case.older
+    if open_ and not (full and p.full_master_bytes) and not job.method.quantised:
+        found["weights"] = taken
     if layout.dp > 1 and job.method.shardable:
         found["zero_stage"] = str(layout.zero_stage)
     return found
@@ -71,6 +73,7 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
 
     The weights are the shares of the framework's own examples where these were counted, else
     priors: what a framework does by itself weighs more than what scripts around an engine do.
+    Where no version is said, some jobs run with an older one.
     """
     found = []
     chosen = bool(finetune_parameters(case.software).sharded)  # by scripts, of what they run on
@@ -85,6 +88,9 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
             first = TAKEN if habit or not case.named else max(prior.values())
             other = next(v for v in (*prior, "full") if v != taken)
             shares = {taken: first, other: 1.0 - first}
+        older = case.older.get(field, {})
+        shares = {v: w * (1.0 - sum(older.values())) for v, w in shares.items()}
+        shares |= {v: w + shares.get(v, 0.0) for v, w in older.items()}
         ways_ = ((shares.pop(taken), taken), *((w, v) for v, w in shares.items()))
         option = OPTIONS.get(field, "--" + field.replace("_", "-"))
         found.append(Open(field, option, ways_))
