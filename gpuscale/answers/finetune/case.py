@@ -207,6 +207,21 @@ def trained_by(asked: Memory, chosen: str, adapters: bool) -> tuple[Memory, str,
     return asked, chosen, split_by(load_software(chosen), adapters=adapters)
 
 
+def _bench(asked: Memory, loaded: Loaded, own: SoftwareSpec, judge: SoftwareSpec) -> Bench:
+    """Return what every job of a question shares; `judge`: the framework whose rules hold."""
+    return Bench(
+        model=loaded.model,
+        facts=model_facts(loaded.model),
+        site=site_of(loaded.cluster, own),
+        usable_bytes=usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes),
+        gpus_per_node=loaded.cluster.gpus_per_node,
+        mean_tokens=asked.mean_len,
+        packed=asked.packing,
+        grouped=asked.group_by_length,
+        legal=partial(is_legal, loaded.model, judge),
+    )
+
+
 def make_case(
     asked: Memory, method: str | None = None, software: str | None = None
 ) -> FinetuneCase:
@@ -249,17 +264,7 @@ def make_case(
         eval_batch=asked.eval_batch or 0,
         weights=asked.base if asked.base in WEIGHTS else "",
     )
-    bench = Bench(
-        model=model,
-        facts=model_facts(model),
-        site=site_of(loaded.cluster, own),
-        usable_bytes=usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes),
-        gpus_per_node=loaded.cluster.gpus_per_node,
-        mean_tokens=asked.mean_len,
-        packed=asked.packing,
-        grouped=asked.group_by_length,
-        legal=partial(is_legal, model, family),
-    )
+    bench = _bench(asked, loaded, own, family)
     unsaid = _unsaid(asked)
     return FinetuneCase(
         loaded,

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.case import job_of, make_case
-from gpuscale.answers.finetune.rl_asked import degrees, rl_job, steps_of
+from gpuscale.answers.finetune.rl_asked import degrees, replicas, rl_job, steps_of
 from gpuscale.answers.finetune.rl_blocks import (
     RlAnswer,
     RolloutSplit,
@@ -164,11 +164,10 @@ class Asking:
     def enough(self, case: FinetuneCase, rl: RlJob) -> str:
         """Name the first change of the training side that makes a step fit alone."""
         bench, job = case.bench, case.job
-        if self.may_leave:
-            left = replace(rl, costs=replace(rl.costs, states_leave=True))
-            held = self.memory(case, left, job).total_bytes
-            if held <= bench.usable_bytes:
-                return f"; fits with --offload optimizer ({gb(held)})"
+        left = replace(rl, costs=replace(rl.costs, states_leave=True))
+        held = self.memory(case, left, job).total_bytes if self.may_leave else math.inf
+        if held <= bench.usable_bytes:
+            return f"; fits with --offload optimizer ({gb(held)})"
         for name in sorted(CHANGES, key=lambda name: name == "optimizer"):
             made = changed(bench, job, name) if name not in UNLIKE else None
             held = self.memory(case, rl, made).total_bytes if made else math.inf
@@ -199,9 +198,8 @@ class Asking:
         if self.asked.rollout_tp:
             return (self.asked.rollout_tp,)
         most = rl.rollout_gpus or case.job.layout.n_gpus
-        heads = [m.n_heads for m in case.loaded.model.mixers.values() if hasattr(m, "n_heads")]
-        legal = [tp for tp in REPLICAS if tp <= most and all(n % tp == 0 for n in heads)]
         model, tokens = case.loaded.model, rl.prompt_tokens + rl.response_tokens
+        legal = replicas(model, most)
         holds = [tp for tp in legal if self._engine(case, rl, tp).holds(model, tokens)]
         near = [tp for tp in holds if tp <= case.bench.gpus_per_node]
         return tuple(near or holds[:1] or legal[-1:])
@@ -229,9 +227,6 @@ have them."""
 OF_THE_MEAN = (0.2, 1.6)
 """Mean lengths over that which is taken from the longest alone: prior; published runs have limits
 of 1.1 to 30 times their means (verl's DAPO of a 7B the most, by the time of its updates)."""
-
-REPLICAS = (1, 2, 4, 8, 16, 32)
-"""GPUs that a replica of the engine may have; more than a node's where fewer do not hold it."""
 
 
 def _asking(typed: Any, asked: Memory) -> Asking:

@@ -16,6 +16,7 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.answers.memory import Memory
+    from gpuscale.specs.model import ModelSpec
 
 GROUPS = {"grpo": 8, "rloo": 4, "ppo": 1, "dpo": 1}
 """Responses to a prompt where none are given: usual settings (TRL, verl)."""
@@ -165,6 +166,16 @@ def degrees(n_gpus: int, case: FinetuneCase) -> Iterator[tuple[int, int, int]]:
         for ep in ranks:
             if n_gpus // pp % ep == 0 and all(n % ep == 0 for n in counts):
                 yield tp, pp, ep
+
+
+REPLICAS = (1, 2, 4, 8, 16, 32)
+"""GPUs that a replica of the engine may have; more than a node's where fewer do not hold it."""
+
+
+def replicas(model: ModelSpec, most: int) -> list[int]:
+    """GPUs that a replica of a model may have, of `most`: heads are split evenly."""
+    heads = [m.n_heads for m in model.mixers.values() if hasattr(m, "n_heads")]
+    return [tp for tp in REPLICAS if tp <= most and all(n % tp == 0 for n in heads)]
 
 
 MOST_SPLIT = 256
