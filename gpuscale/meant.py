@@ -73,14 +73,21 @@ def family(name: str, known: Iterable[str]) -> str:
 
     >>> family("qwen3", ["qwen3-8b", "qwen3-32b", "qwen30"]), family("llama", [])
     ('which one: qwen3-8b, qwen3-32b?', '')
+    >>> family("rtx9999", ["rtx-4090", "rtx-5090", "a100"])
+    'of rtx there are rtx-4090, rtx-5090'
     """
     word = re.sub(r"[\s_]+", "-", name.strip().lower())[:60]
     if len(word) < 2 or word[0].isdigit():
         return ""
+    known, stem = list(known), re.match(r"[a-z]{2,}", word)
     rest = r"(?![a-z\d])" if word[-1].isdigit() else "(?![a-z])"
-    members = [n for n in known if re.match(re.escape(word) + rest, n)]
-    members.sort(key=lambda n: (len(n), n))
-    if len(members) == 1:
-        return f"did you mean `{members[0]}`?"
-    more = " ..." if len(members) > SHOWN else ""
-    return f"which one: {', '.join(members[:SHOWN])}{more}?" if members else ""
+    if members := _starting(re.escape(word) + rest, known):
+        return f"which one: {members}?" if "," in members else f"did you mean `{members}`?"
+    members = _starting(rf"{stem[0]}(?![a-z])", known) if stem else ""
+    return f"of {stem[0]} there are {members}" if stem and members else ""
+
+
+def _starting(pattern: str, known: Iterable[str]) -> str:
+    """List the first names that begin so, the short ones first."""
+    found = sorted((n for n in known if re.match(pattern, n)), key=lambda n: (len(n), n))
+    return ", ".join(found[:SHOWN]) + (" ..." if len(found) > SHOWN else "")

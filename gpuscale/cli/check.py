@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -70,12 +71,14 @@ class Check(WhatIf):
 
     def answer(self) -> Document:
         """Run them."""
-        from gpuscale.io.toml import read_toml
+        from gpuscale.io.text import read_text, shown_name
+        from gpuscale.io.toml import parse_toml
         from gpuscale.render.save import check_target
 
         target = check_target(self.junit, "--junit", {".xml": "junit"}) if self.junit else None
-        jobs = read_jobs(read_toml(self.file), self.file)
-        outcomes = [run_job(job, shared_options(self, job)) for job in jobs]
+        said = read_text(self.file)
+        jobs = read_jobs(parse_toml(said, shown_name(self.file)), self.file)
+        outcomes = [run_job(job, shared_options(self, job), said) for job in jobs]
         return _document(outcomes, self.file, {target: to_junit(outcomes)} if target else {})
 
 
@@ -120,8 +123,8 @@ def _job(table: Any, where: str) -> JobCheck:
     return replace(job, name=job.name or " ".join(args))
 
 
-def run_job(job: JobCheck, shared: Sequence[str] = ()) -> JobOutcome:
-    """Run one job in this process."""
+def run_job(job: JobCheck, shared: Sequence[str] = (), said: str = "") -> JobOutcome:
+    """Run one job in this process; `said`: the file's text, which a job in `-` reads again."""
     import contextlib
     import io
     import json
@@ -130,8 +133,12 @@ def run_job(job: JobCheck, shared: Sequence[str] = ()) -> JobOutcome:
 
     asked = [word for r in job.require for word in ("--require", r)]
     out, err, start = io.StringIO(), io.StringIO(), time.perf_counter()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run([*job.args, *shared, "--json", *asked])
+    piped, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(said.encode()))
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run([*job.args, *shared, "--json", *asked])
+    finally:
+        sys.stdin = piped
     took_s = time.perf_counter() - start
     line = " ".join(["gpuscale", *job.args, *shared])
     if code not in (0, 1):

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 import typer
 from json_schema import problems
+from running import invoke
 
 from gpuscale.answers.schema import schema_of
 from gpuscale.answers.table import COMMANDS, question_of
@@ -242,3 +243,12 @@ def test_problems_sees_what_does_not_fit():
     assert problems(3, stages, schema) == [": int, not array"]
     found = problems({"schema": 1, "command": "timeline", "result": {"step_s": "x"}}, schema)
     assert ".inputs: is missing" in found and ".result.step_s: str, not number" in found
+
+
+def test_a_job_that_plan_prints_is_checked_from_a_pipe():
+    job = invoke("plan", "llama3-8b", "--gpus", "8", "--tp", "2", "--show-job").stdout
+    done = invoke("check", "-", "--json", stdin=job)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["result"]["jobs"][0]["verdict"] == "passed"
+    tuned = invoke("plan", "llama3-8b", "--method", "lora", "--show-job")
+    assert tuned.returncode == 2 and "[[job]]" in tuned.stderr

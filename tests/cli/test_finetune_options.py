@@ -165,3 +165,20 @@ def test_the_closest_plan_keeps_what_was_asked_for(moved):
     assert sorted(json.loads(done.stdout)["result"]["chosen"]["offload"]) == sorted(
         moved.split(",")
     )
+
+
+@pytest.mark.parametrize(
+    ("software", "n_gpus", "parts"),
+    [
+        ("litgpt", 1, ()),
+        ("litgpt", 4, ()),
+        ("torchtune", 1, ()),  # no FSDP on one GPU
+        ("torchtune", 4, ("activations", "gradients", "optimizer", "parameters")),
+        ("ms-swift", 1, ("gradients", "optimizer", "parameters")),
+        ("megatron-swift", 4, ()),  # weights stay: the optimizer's states alone do not make it fit
+    ],
+)
+def test_a_plan_moves_to_the_host_what_the_framework_can(software, n_gpus, parts):
+    job = ["llama3-8b", "--method", "full", "--gpu", "rtx-3090", "--gpus", str(n_gpus), "--json"]
+    chosen = json.loads(invoke("plan", *job, "--software", software).stdout)["result"]["chosen"]
+    assert tuple(chosen["offload"]) == parts

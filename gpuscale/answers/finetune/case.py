@@ -187,12 +187,15 @@ def _attention_of(software: SoftwareSpec, taken: Mapping[str, Habit]) -> str:
 def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], FinetuneFigures]:
     """Make the function that gives a job's figures on a cluster, each kind of job once."""
     known: dict[tuple[str, bool, str, str, str], FinetuneFigures] = {}
+    own = finetune_parameters(software)
 
     def site(job: Job) -> FinetuneFigures:
         family = family_for(software, job)
         key = (job.attention, job.compiled, job.layout.precision, job.weights, family.name)
         if key not in known:
-            known[key] = finetune_site(cluster, family, job)
+            found = finetune_site(cluster, family, job)
+            p = replace(found.parameters, offloads=own.offloads)
+            known[key] = found._replace(parameters=p)
         return known[key]
 
     return site
@@ -330,8 +333,9 @@ def job_of(
     case: FinetuneCase, job: Job, rl: Mapping[str, Any] | None = None, said: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Keep a job whole, as `launch` reads it; `rl`: fields of a step of RL."""
-    method, frozen = job.method, finetune_parameters(case.software).frozen_bytes
-    whole = method.adapts and method.base == "bf16" and frozen == FP32_BYTES
+    method, p = job.method, finetune_parameters(case.software)
+    whole = method.adapts and method.base == "bf16" and p.frozen_bytes == FP32_BYTES
+    along = "optimizer" in job.offload and p.offload_gradients
     tuning: dict[str, Any] = {
         "method": method.kind,
         "base": "fp32" if whole else method.base,
@@ -339,7 +343,7 @@ def job_of(
         "tuning.loss": job.loss,
         "tuning.attention": job.attention,
         "offload_parameters": "parameters" in job.offload,
-        "offload_gradients": "gradients" in job.offload,
+        "offload_gradients": "gradients" in job.offload and not along,  # else ZeRO-Offload's own
         "compiled": job.compiled,
         "packing": case.bench.packed,
         "mean_len": case.bench.mean_tokens,

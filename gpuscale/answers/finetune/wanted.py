@@ -98,7 +98,7 @@ def offload_of(asked: Memory, habits: FinetuneParameters, software: str) -> tupl
     if never := [part for part in moved if part not in habits.offloads]:
         raise GpuscaleError(
             f"--offload {', '.join(never)}: {software} keeps them on the GPU",
-            f"it moves {', '.join(habits.offloads)}; --software hf-deepspeed moves all of them",
+            f"it moves {', '.join(habits.offloads) or 'nothing'}; hf-deepspeed moves all of them",
         )
     return moved
 

@@ -169,7 +169,10 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         metavar="WHAT=VALUE",
     )
     show_job: Asked[bool] = flag(
-        "Print the job as plan.toml, to edit and reuse.", group="show", tasks=PRETRAIN
+        "Print the job as plan.toml, to edit and reuse.",
+        group="show",
+        tasks=PRETRAIN,
+        instead="a [[job]] of `gpuscale check` takes the command line as it is",
     )
     alternatives: Asked[int] = whole(
         "Next best process grids to show.",

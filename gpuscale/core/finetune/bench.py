@@ -73,8 +73,13 @@ class Bench:
         return finetune_memory(self.model, self.facts, job, self.site(job)[2])
 
     def moves(self, job: Job) -> bool:
-        """Whether the framework can keep on the host what the job has there."""
-        return job.offload <= frozenset(self.site(job)[2].offloads)
+        """Whether the framework can keep on the host what the job has there.
+
+        That of torch's FSDP shards over several GPUs: on one there is no FSDP.
+        """
+        p = self.site(job)[2]
+        parts = {"activations"} if p.offload_all and job.layout.n_gpus == 1 else job.offload
+        return job.offload <= parts & frozenset(p.offloads)
 
     def fits(self, job: Job) -> bool:
         """Whether a job fits the GPU, by the end of its memory interval that is asked for."""
