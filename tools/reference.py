@@ -318,7 +318,8 @@ def causes_page() -> str:
         lines = [f"**{c.title[0].upper()}{c.title[1:]}.**", f"**Signs.** {for_}."]
         lines += [f"**Against it.** {against}."] if against else []
         if c.verdict == "fault":
-            lines.append(f"**Size.** {c.size[0]:g} to {c.size[1]:g} times.")
+            usual = f", usually {c.usual:g}" if c.usual else ""
+            lines.append(f"**Size.** {c.size[0]:g} to {c.size[1]:g} times{usual}.")
         test = f"{c.test}: {c.shows_if} if it is this, else {c.shows_else}"
         lines += [f"**Test** ({c.cost}). {test}.", f"**Remedy.** {c.remedy}."]
         lines += [f"In {where}: `{words}`." for where, words in c.words.items()]

@@ -30,7 +30,7 @@ KINDS = {
 
 ALIASES_FILE = "_aliases.toml"
 
-_OWN = tuple(folder / "presets" for folder in Path(__file__).resolve().parents[1:3])
+OWN = tuple(folder / "presets" for folder in Path(__file__).resolve().parents[1:3])
 """Inside the installed package, or beside it in a checkout."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]*")
@@ -47,7 +47,7 @@ def preset_roots() -> tuple[Path, ...]:
     roots = [Path(p) for p in own.split(os.pathsep) if p]
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     roots.append(Path(config) / "gpuscale" / "presets")
-    return (*roots, *_OWN)
+    return (*roots, *OWN)
 
 
 def shipped(name: str) -> Path:

@@ -15,6 +15,8 @@ from running import invoke
 from gpuscale.core.diagnosis.causes import Cause, Sign, judge, verdicts
 from gpuscale.core.diagnosis.series import growth, shift, slow_rank, stalls
 from gpuscale.io.causes import load_causes, load_table
+from gpuscale.io.spec_errors import checked
+from gpuscale.io.toml import read_toml
 
 WORDS = """wrong-peak wrong-flop-count wrong-config timing-mistake message-too-small expected-normal
 flash-attention-off missing-kernel-build unfused-kernels eager-moe misaligned-shape fp8-overhead
@@ -55,6 +57,11 @@ def test_the_share_of_a_rollout_engine_is_blamed_where_it_is_large(settings, cau
 
 def test_the_catalogue_is_whole():
     causes = load_causes()
+    for path in sorted((Path(__file__).parents[2] / "presets" / "cause").glob("[a-z]*.toml")):
+        table = read_toml(path)
+        shared = {key: table[key] for key in ("group", "verdict")}
+        for entry in table["cause"]:  # what a start does not check
+            assert checked(Cause, entry | shared, path.name) in causes
     assert sorted(c.word for c in causes) == sorted(WORDS)
     for cause in causes:
         assert cause.remedy and cause.test and cause.source and cause.size[0] <= cause.size[1]
@@ -359,3 +366,63 @@ def test_ranks_of_nccl_tests_are_those_that_it_lists():
     text += " 8589934592 2147483648 float sum -1 180000 47.72 47.72 0 180000 47.72 47.72 0\n"
     done = invoke("diagnose", "-", "--json", stdin=text)
     assert json.loads(done.stdout)["inputs"]["gpus"] == 2
+
+
+def test_a_cause_of_ones_own_is_checked(tmp_path, monkeypatch):
+    (tmp_path / "cause").mkdir()
+    (tmp_path / "cause" / "own.toml").write_text(
+        'group = "g"\nverdict = "fault"\n[[cause]]\nwordd = "x"\n'
+    )
+    monkeypatch.setenv("GPUSCALE_PRESETS", str(tmp_path))
+    load_causes.cache_clear()
+    done = invoke("diagnose", "--measured", "mfu=30 %")
+    load_causes.cache_clear()
+    assert (done.returncode, done.stdout) == (2, "") and "cause.wordd" not in done.stdout
+    assert "presets/cause/own.toml: wordd" in done.stderr
+
+
+def test_a_wish_that_no_machine_fulfils_is_no_fault():
+    """dgx-spark-playbooks#79: a dense 70B reads its weights for each token."""
+    args = ("llama3.3-70b", "--software", "vllm", "--gpu", "dgx-spark", "--gpus", "1",
+            "--settings", "weights=nvfp4; requests=1")  # fmt: skip
+    found = asked(*args, "--measured", "tokens/s=4.1; expected=50")
+    assert found["verdict"] == "normal" and found["predicted"]["high"] < 50
+    assert "beyond what the model allows" in found["causes"][0]["speaks_for"][0]
+    slow = asked(*args, "--measured", "tokens/s=0.4; expected=50")
+    assert slow["verdict"] == "fault"
+
+
+@pytest.mark.parametrize(
+    ("what", "settings", "verdict"),
+    [
+        ("memory=35 GB; expected=25 GB", "gpu_memory_utilization=default", "normal"),
+        ("oom=at start", "gpu_memory_utilization=default", "fault"),
+    ],
+)
+def test_an_engine_that_fills_its_card_is_as_it_should_be(what, settings, verdict):
+    args = ("--software", "vllm", "--gpu", "a100-sxm-40gb", "--settings", settings)
+    assert asked("llama2-13b", *args, "--measured", what)["verdict"] == verdict
+
+
+def test_a_rate_is_held_against_a_time():
+    found = asked("--measured", "it/s=3; expected=100 ms a step", "--kind", "finetune")
+    assert found["ratio"] == pytest.approx(10 / 3)
+
+
+def test_a_peak_of_another_card_is_seen_in_the_log():
+    log = (
+        "[titan] CUDA capacity: Tesla T4 with 14.56GiB memory\n"
+        "[titan] Peak FLOPS used for computing MFU: 3.120e+14\n"
+        "step:  10  loss:  8.1  memory: 6.25GiB(42.44%)  tps: 7,321  tflops: 42.10  mfu: 13.49%\n"
+    )
+    first = asked("-", stdin=log)["causes"][0]
+    assert first["cause"] == "wrong-peak" and "4.8 times" in first["speaks_for"][0]
+
+
+def test_what_a_tpu_was_short_by_is_said():
+    text = (
+        "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space "
+        "hbm. Used 21.90G of 7.48G hbm. Exceeded hbm capacity by 14.42G.\n"
+    )
+    memory = asked("-", stdin=text)["out_of_memory"]
+    assert memory["short_bytes"] == pytest.approx(14.42 * 2**30)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.diagnose.picture import pictures
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
+from gpuscale.core.words import gb
 from gpuscale.render.document import Bars, Block, Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ def _headline(a: Answered) -> str:
     start = f"{subject}{said}. "
     if d.predicted is not None:
         start += f"As told it should be {_span(d.predicted)}. "
+    if (m := d.out_of_memory) and m.asked_bytes and m.short_bytes:
+        start += f"{gb(m.asked_bytes)} was asked for, {gb(m.short_bytes)} more than was free. "
     if d.ratio and d.ratio > OFF:
         start += f"{d.ratio:.3g} times off what was expected. "
     return f"{start}{_verdict(d)}"
@@ -205,8 +208,10 @@ def _figure(value: float | None, unit: str, name: str) -> str:
         return f"{100 * value:.3g} %"
     if unit == "s":
         return format_si(value, "s")
-    if unit in ("byte", "byte/s"):
-        return f"{value / 1e9:.4g} GB{unit[4:]}"
+    if unit == "byte":
+        return gb(value)
+    if unit == "byte/s":
+        return f"{value / 1e9:.4g} GB/s"
     if unit == "FLOP/s":
         return f"{value / 1e12:.4g} TFLOP/s"
     return f"{value:,.0f} {unit}".strip() if value >= 1000 else f"{value:.4g} {unit}".strip()
@@ -277,13 +282,10 @@ def _memory(d: Diagnosis) -> list[Block]:
         return []
     blocks: list[Block] = []
     if m.parts:
-        rows = [(p.part, p.value_bytes, f"{p.value_bytes / 1e9:.2f} GB") for p in m.parts]
+        rows = [(p.part, p.value_bytes, gb(p.value_bytes)) for p in m.parts]
         blocks.append(Bars(rows, title="What the card held"))
-    facts = []
-    if m.asked_bytes is not None:
-        facts.append(("asked for", f"{m.asked_bytes / 1e9:.3g} GB", ""))
-    if m.short_bytes is not None:
-        facts.append(("short by", f"{m.short_bytes / 1e9:.3g} GB", "at that request"))
+    sizes = (("asked for", m.asked_bytes, ""), ("short by", m.short_bytes, "at that request"))
+    facts = [(name, gb(size), note) for name, size, note in sizes if size is not None]
     facts += [("the planner says", m.planned, "")] if m.planned else []
     blocks.append(Facts(facts, title="Out of memory"))
     blocks += [Text(f"To fit, {k}: {change}.") for k, change in enumerate(m.changes, 1)]

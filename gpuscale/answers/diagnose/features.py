@@ -17,6 +17,8 @@ FAR = 1.3
 """Times off from which an MFU alone is doubted."""
 IDLE = 0.4
 """Utilisation of a GPU that somebody calls low."""
+FILLED = 0.6
+"""Share of a card that an engine fills."""
 SMALL, LARGE_VOCAB = 3e9, 100_000
 """Parameters below which a model is small, and entries from which a vocabulary is large."""
 
@@ -44,6 +46,7 @@ def features_of(case: RunCase, past: Features) -> Features:
     places["expected"] = str(f.get("expected_text", ""))
     ooms = " ".join(x.text.lower() for x in case.figures if x.name == "oom")
     places["oom"] = ooms + case.said if f.get("oom") == "yes" else ""
+    places["symptom"] = " ".join(f"{x.name} {x.text.lower()}" for x in case.figures)
     places["util"] = " ".join(x.text.lower() for x in case.figures if x.name == "gpu_util")
     words = load_table("_words")["features"].items()
     f |= {name: "yes" for name, (place, regex) in words if re.search(regex, places[place])}
@@ -96,6 +99,11 @@ def _figures(case: RunCase, f: Features) -> None:
         f["over_hbm"] = float(seen) / case.gpu.hbm_bytes_per_s
     if case.gpu is not None and (held := f.get("memory") or case.log_number("memory_reserved")):
         f["memory_share"] = float(held) / total
+    if case.kind == "serving" and told("filling", case.software) and not f.get("oom"):
+        share = float(f.get("memory_share", 1.0))
+        if f["symptom_text"] and "memory" in case.symptoms and share > FILLED:
+            f["engine_fills"] = "yes"
+            f.pop("ratio", None)  # the wish is of what the model needs
 
 
 def _machine(case: RunCase, f: Features) -> None:
@@ -105,6 +113,8 @@ def _machine(case: RunCase, f: Features) -> None:
             f |= {f"{name}s": float(count), f"multi_{name}": "yes" if count > 1 else "no"}
     if f.get("multi_node") == "yes":
         f.setdefault("multi_gpu", "yes")
+    if case.kind == "serving" and not told("several_nodes", words):
+        f.setdefault("multi_node", "no")
     if "nodes" not in f and (
         told("several_nodes", words) or case.kind == "network" and told("fabrics", words)
     ):
@@ -122,6 +132,13 @@ def _machine(case: RunCase, f: Features) -> None:
         f["nics_over_gpus"] = over
         if over > 1:
             f.pop("ratio", None)  # the wish is of links that no GPU reaches
+    if (rate := re.search(r"(?:\d+ *x|one (?:[a-z]+)?|1 *x) *(\d{2,3}) ?g", words)) and f.get(
+        "busbw"
+    ):
+        f["nic_share"] = float(f["busbw"]) / (float(rate[1]) * 1e9 / 8)
+    if case.kind == "serving" and (case.nodes or 1) > 1 and case.gpus:
+        if (case.number("tp") or 1) > case.gpus / (case.nodes or 1):
+            f["tp_over_nodes"] = "yes"
     c, busbw = case.cluster, f.get("busbw")
     if c is not None and c.node_egress_bytes_per_s and (c.nics_per_node or 1) > 1 and busbw:
         each = c.node_egress_bytes_per_s / (c.nics_per_node or 1)
@@ -144,11 +161,11 @@ def _model(case: RunCase, f: Features) -> None:
             f["params_ratio"] = counted / params
     if params:
         f |= {"model_params": params, "small_model": "yes" if params < SMALL else "no"}
+        if held := f.get("memory"):
+            f["bytes_per_param"] = float(held) / params
     _shape(case, f)
     if re.search(r"fp8|mxfp|float8|nvfp4", words):
         f["fp8"] = "yes"
-        if float(f.get("model_params", 1e12)) < SMALL or re.search(r"\b[0-2](\.\d)?b\b", words):
-            f["fp8_small"] = "yes"
     elif re.search(r"bf16|fp16|float16|fp32", words):
         f["fp8"] = "no"
     if told("quantised", words):
@@ -179,8 +196,6 @@ def _layout(case: RunCase, f: Features) -> None:
         f["sharded"] = "no" if told("hybrid", words) else "yes"
         if f.get("multi_node") == "no" and float(f.get("model_params", 1e12)) < 1e10:
             f["zero3_one_node"] = "yes"
-        if re.search(r"grows with nodes|zero-?2 (is )?(fine|scales)", words):
-            f["zero3_grows"] = "yes"
     elif zero is not None or "ddp" in words:
         f["sharded"] = "no"
         if "oom" in f:

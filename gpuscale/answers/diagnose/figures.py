@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gpuscale.core.diagnosis.facts import UNITS
 from gpuscale.errors import GpuscaleError
@@ -19,30 +20,25 @@ LEAST = 1e-30
 """Figures of runs are within this and its inverse."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A quantity that people complain of."""
+class Quantity(NamedTuple):
+    """A quantity that people complain of: a row of `presets/cause/_quantities`."""
 
     name: str
     symptom: str
-    less_is_better: bool
+    better: str  # "less" | "more"
     unit: str  # SI
-    usual: str = ""  # unit where none is written
+    usual: str  # unit where none is written
+    also: str  # its other names
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether less of it is better."""
+        return self.better == "less"
 
 
-def _quantities() -> tuple[dict[str, Quantity], dict[str, str]]:
-    """Read the quantities of `presets/cause`: by name, and their other names."""
-    found: dict[str, Quantity] = {}
-    other: dict[str, str] = {}
-    for name, row in load_table("_quantities").items():
-        if name != "meant":
-            symptom, better, unit, usual, names = row
-            found[name] = Quantity(name, symptom, better == "less", unit, usual)
-            other |= dict.fromkeys(names.split(), name)
-    return found, other
-
-
-QUANTITIES, ALIASES = _quantities()
+_ROWS = load_table("_quantities").items()
+QUANTITIES = {name: Quantity(name, *row) for name, row in _ROWS if name != "meant"}
+ALIASES = {also: q.name for q in QUANTITIES.values() for also in q.also.split()}
 _NUMBER = re.compile(
     r"(?<![\w.])(\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?)(?:\s*-\s*(\d[\d,]*\.?\d*))?\s*"
     r"(%|[A-Za-zµ]+(?:/[A-Za-z]+)*)?"
@@ -231,6 +227,9 @@ def _value(text: str, quantity: Quantity) -> float | None:
     return values[0][0] if values and values[0][1] == quantity.unit else None
 
 
+INVERSE = {"steps_per_s": "step_time", "step_time": "steps_per_s"}
+
+
 def _hoped(figure: Figure, left: list[str], wish: str) -> Figure:
     """Put to a figure what was expected of it; the part of the wish is taken from `left`."""
     value = None
@@ -238,7 +237,11 @@ def _hoped(figure: Figure, left: list[str], wish: str) -> Figure:
         name, equals, rest = part.partition("=")
         if equals and quantity_name(name) not in (None, figure.name):
             continue
-        value = _value(rest if equals else part, figure.quantity)
+        said = rest if equals else part
+        value = _value(said, figure.quantity)
+        if value is None and figure.name in INVERSE:  # it/s, expected 100 ms a step
+            inverse = _value(said, QUANTITIES[INVERSE[figure.name]])
+            value = 1 / inverse if inverse else None
         if value is not None:
             left.remove(part)
             break

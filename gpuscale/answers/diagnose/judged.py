@@ -37,6 +37,8 @@ CERTAIN = 0.8
 """A first cause less likely than this is asked the planner of, where model and GPU are said."""
 COSTS = {"arithmetic": 0.2, "line": 0.4, "unit": 1.5, "run": 1.5}
 """Effort of a test, relative: a line of the log is at hand, a run takes minutes of all GPUs."""
+EFFORT = 4.0
+"""Effort of any test beside that of its kind: to set it up, to wait, to read it."""
 ASKER_SPREAD = 0.35
 """Standard deviation of ln of what people expect."""
 NO_MODEL = "which model it is (--model), on which GPUs (--gpu, --gpus): what it takes there decides"
@@ -45,6 +47,8 @@ NO_FIGURE = 0.6
 AS_TOLD, BETTER = 1.3, 0.4
 """Times worse than the planner says up to which a run is as it was told to be; below the second it
 is another job than was told."""
+BEYOND = 1.1
+"""Times beyond the planner's interval from which a figure is out of reach."""
 LAID_OUT = (("pipeline-bubble", "bubble"), ("tiny-batch", "tokens_per_replica"))
 """Causes that are in the planner's figure where the feature is told."""
 COUNTED = ("mfu", "tflops_per_gpu")
@@ -81,6 +85,9 @@ def diagnosed(asked: Diagnose) -> Answered:
         features["model_ratio"] = model.ratio
         if model.quantity not in COUNTED and "expected_text" in features:
             features["model_time_ratio"] = model.ratio
+        if _unreachable(case, model):
+            features["unreachable"] = "yes"
+            features.pop("ratio", None)
     ratio, spread = _ratio(case, model, asked="ratio" in features)
     judged, pairs = judge(
         causes,
@@ -126,6 +133,16 @@ def diagnosed(asked: Diagnose) -> Answered:
 def _as_told(p: Predicted) -> bool:
     """Say whether a run does what the planner says of it as it was told."""
     return BETTER < p.ratio < 1 or (p.ratio < AS_TOLD and p.low <= p.measured <= p.high)
+
+
+def _unreachable(case: RunCase, p: Predicted) -> bool:
+    """Whether more was expected than the planner allows, of a run that does what it says."""
+    figure = next((f for f in case.figures if f.name == p.quantity), None)
+    if figure is None or not figure.expected or not p.low <= p.measured <= p.high:
+        return False
+    if figure.quantity.less_is_better:
+        return figure.expected < p.low / BEYOND
+    return figure.expected > p.high * BEYOND
 
 
 def _ratio(case: RunCase, model: Predicted | None, asked: bool) -> tuple[float | None, float]:
@@ -184,28 +201,18 @@ def _remedy(case: RunCase, j: Judged) -> str:
 
 
 def _next_test(judged: list[Judged], verdict: str) -> Test | None:
-    """Test that takes away most of what is not known, for its cost.
-
-    A test of one cause says yes or no to it: what it takes away is the entropy of that answer.
-    """
+    """Test that finds the cause soonest for its cost: a test of one cause says yes or no to it."""
     likely = [j for j in judged[:6] if j.probability >= 0.02]
     if not likely:
         return None
-
-    def entropy(j: Judged) -> float:
-        p = min(max(j.probability, 1e-6), 1 - 1e-6)
-        return -p * math.log(p) - (1 - p) * math.log(1 - p)
-
-    def worth(j: Judged) -> float:
-        p = j.probability
-        return max(entropy(j), 0.3 * p) * (0.5 + p) / (COSTS[j.cause.cost] + 0.8)
-
     of = [j for j in likely if verdict in (j.verdict, j.cause.verdict)]
-    best = max(of or likely, key=worth)
+    best = max(of or likely, key=lambda j: j.probability / (EFFORT + COSTS[j.cause.cost]))
+    p = min(max(best.probability, 1e-6), 1 - 1e-6)
+    known = -p * math.log(p) - (1 - p) * math.log(1 - p)  # the entropy of its answer
     others = [j.cause.word for j in likely if j is not best][: NAMED - 1]
     outcomes = [Outcome(best.cause.word, best.cause.shows_if)]
     outcomes += [Outcome(word, best.cause.shows_else) for word in others]
-    return Test(best.cause.test, best.cause.cost, entropy(best), tuple(outcomes))
+    return Test(best.cause.test, best.cause.cost, known, tuple(outcomes))
 
 
 def _asks(case: RunCase, judged: list[Judged], features: Features) -> str:
@@ -236,14 +243,12 @@ def _asks(case: RunCase, judged: list[Judged], features: Features) -> str:
 def _log(log: Log) -> LogRead:
     series = []
     for (run, rank, name), track in log.tracks.items():
-        s = track.series
-        if s.n < 2:
+        if (s := track.series).n < 2:
             continue
-        steady = s.steady()
-        stride = max(1, len(s.values) // MOST_SHOWN)
-        shown = {"steps": tuple(s.steps[::stride]), "values": tuple(s.values[::stride])}
-        more = shown | {"name": name, "run": run, "rank": rank, "n": s.n}
-        series.append(made_of(SeriesRead, steady, track, n_warm_up=steady.skipped, **more))
+        steady, cut = s.steady(), slice(None, None, max(1, len(s.values) // MOST_SHOWN))
+        more = {"n": s.n, "steps": tuple(s.steps[cut]), "values": tuple(s.values[cut])}
+        more |= {"name": name, "run": run, "rank": rank, "n_warm_up": steady.skipped}
+        series.append(made_of(SeriesRead, steady, track, **more))
     return LogRead(
         log.name,
         programs=tuple(sorted(log.programs, key=lambda p: -log.programs[p])),

@@ -62,8 +62,12 @@ LEAST_LENGTH = 128.0
 
 def _demand(case: RunCase, f: Features) -> None:
     """Bytes of weights and context over the cards', and tokens of all requests over the room."""
-    if told("offloading", case.software) and (size := _weights(case)) and case.gpu is not None:
-        f["weights_share"] = size / (case.gpu.hbm_bytes * (case.gpus or 1))
+    if (size := _weights(case)) and case.gpu is not None:
+        cards = size / case.gpu.hbm_bytes
+        if told("offloading", case.software):
+            f["weights_share"] = cards / (case.gpus or 1)
+        if case.kind == "serving" and (tp := case.number("tp")):
+            f["tp_over_need"] = tp / max(1.0, cards)
     clients = case.number("clients") or case.number("max_num_seqs")
     if not clients or case.kind not in ("serving", "rl"):
         return
@@ -110,7 +114,8 @@ def _step(case: RunCase, f: Features) -> None:
         if share > 0.5:
             f["cpu_optimizer"] = "yes"
     said = {x.name: x.value for x in case.figures}
-    peak = case.gpu.flop_per_s("bf16") if case.gpu else None
+    peaks = (case.gpu.flop_per_s(f) for f in ("bf16", "fp16")) if case.gpu else ()
+    peak = next(filter(None, peaks), None)
     tokens, whole, mfu = (
         n(k) or said.get(k) for k in ("tokens_per_s_per_gpu", "tokens_per_s", "mfu")
     )
@@ -121,3 +126,5 @@ def _step(case: RunCase, f: Features) -> None:
         f["printed_over_own_mfu"] = mfu / (6 * float(params) * tokens / peak)
     if mfu is not None and mfu > 1:
         f["mfu"] = mfu
+    if peak and (used := n("peak_flops")):
+        f["peak_over_card"] = used / peak

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuscale.answers.diagnose.planner import REFUSED as NO_ANSWER
 from gpuscale.answers.diagnose.planner import report_of, tuning_job
 from gpuscale.answers.diagnose.records import NamedCause, OutOfMemory, PeakPart
+from gpuscale.core.words import gb
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import RunCase
@@ -33,8 +34,8 @@ def fitting(case: RunCase) -> Fitting:
             lines = [line for line in r.diff if line[:3] not in ("---", "+++")]
             old, new = (" ".join(d[1:] for d in lines if d[:1] == s).split(" --") for s in "-+")
             words = " ".join(f"--{w.strip()}" for w in new[1:] if w not in old)
-            fits = f"{words}: {_gb(r.best_peak_bytes)} of {_gb(r.capacity_bytes or 0.0)}"
-            return Fitting(f"{_gb(r.peak_bytes)} as told", fits if words else "")
+            fits = f"{words}: {gb(r.best_peak_bytes)} of {gb(r.capacity_bytes or 0.0)}"
+            return Fitting(f"{gb(r.peak_bytes)} as told", fits if words else "")
         if case.kind in ("finetune", "rl") and (job := tuning_job(case)) is not None:
             answer: Any = job.answer()
             points, e = {p.key: p for p in answer.summary}, answer.result.expected
@@ -49,10 +50,6 @@ def fitting(case: RunCase) -> Fitting:
 def _ran_out(case: RunCase) -> bool:
     """Whether memory is what the run complains of, and a message says that it ran out."""
     return "memory" in case.symptoms and any(f.name == "oom" for f in case.figures)
-
-
-def _gb(size: float) -> str:
-    return f"{size / 1e9:.4g} GB"
 
 
 def out_of_memory(case: RunCase, named: Sequence[NamedCause], fit: Fitting) -> OutOfMemory | None:
@@ -85,6 +82,7 @@ def out_of_memory(case: RunCase, named: Sequence[NamedCause], fit: Fitting) -> O
     short = max(0.0, asked - free) if asked is not None and free is not None else None
     if short is None and needed is not None and room is not None:
         short = max(0.0, needed - room)
+    short = n("oom_short") or short
     changes = (*first, *_changes(case, asked, spare, total))
     return OutOfMemory(parts, asked, short, spare, changes, fit.held)
 
@@ -102,27 +100,23 @@ def _changes(
     case: RunCase, asked: float | None, spare: float | None, total: float | None
 ) -> tuple[str, ...]:
     """Smallest changes first."""
-    found = []
-    if asked and spare and spare > asked:
-        found.append("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: as much is reserved")
+    cut = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: as much is reserved"
+    found = [cut] if asked and spare and spare > asked else []
     if why := case.log_text("start_refused"):
         most = case.log_number("most_model_len")
         length = f"--max-model-len {most:.0f}" if most else "--max-model-len"
         cache = f"{length}; --kv-cache-dtype fp8; more GPUs (--tensor-parallel-size)"
         return (*found, REFUSED.get(why, cache))
     if case.kind == "serving":
-        found.append("--gpu-memory-utilization 0.85; --max-num-seqs 64; --enforce-eager")
-        return tuple(found)
-    recompute = case.settings.get("recompute", "").lower()
-    if recompute not in ("full", "true"):
-        found.append("gradient checkpointing on (recompute full)")
-    micro = case.number("micro_batch")
-    if micro is None or micro > 1:
-        half = f"{max(1, int(micro // 2))}" if micro else "half"
-        found.append(f"micro-batch {half}, twice the accumulation")
-    if asked and total and asked > 0.03 * total:
-        found.append("fused or chunked cross entropy, if the block is tokens x vocabulary")
-    if (case.gpus or 1) > 1 and case.number("zero") not in (3.0,):
-        found.append("a higher ZeRO stage (FSDP)")
-    found.append("8-bit optimizer or adapters")
-    return tuple(found)
+        return (*found, "--gpu-memory-utilization 0.85; --max-num-seqs 64; --enforce-eager")
+    micro, recompute = case.number("micro_batch"), case.settings.get("recompute", "").lower()
+    half = f"{max(1, int(micro // 2))}" if micro else "half"
+    wide = bool(asked and total and asked > 0.03 * total)
+    changes = {
+        "gradient checkpointing on (recompute full)": recompute not in ("full", "true"),
+        f"micro-batch {half}, twice the accumulation": micro is None or micro > 1,
+        "fused or chunked cross entropy, if the block is tokens x vocabulary": wide,
+        "a higher ZeRO stage (FSDP)": (case.gpus or 1) > 1 and case.number("zero") != 3,
+        "8-bit optimizer or adapters": True,
+    }
+    return (*found, *(change for change, helps in changes.items() if helps))

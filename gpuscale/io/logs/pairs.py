@@ -25,6 +25,8 @@ _KEYED = re.compile(
     r"([A-Za-z][\w ./()%\[\]-]{0,48}?)['\"]?(?:\s?(?:[:=]{1,2}|│)\s?|(?<=\w)>)['\"\[(]?"
     rf"{NUMBER}(?!\.?\d|%=|:\d|\[)\)?{_SPREAD}\s?{_UNIT}?"
 )
+_JOINED = re.compile(r"[:=│>]\s?['\"\[(]?[-+]?\d")
+"""What every key has before its number: lines without are not looked through."""
 _CUT = re.compile(r" -+ |, | > |(?<![\w.])\d+\.\d+(?:\.\d+)*\s?")
 """What a key does not reach over: a rule, a comma, the figure before."""
 _ABOVE = re.compile(r"\((\w{1,5})\)\s?\|")
@@ -38,7 +40,8 @@ _BARE = re.compile(rf"(?<![\w.]){NUMBER}\)?{_SPREAD}\s?{_UNIT}(?![=:])")
 _PART = r"\d+(?:\.\d+)?\s?(?:ms|us|µs|ns|h(?:ours?)?|m(?:in(?:utes?)?)?|s(?:ec(?:onds)?)?)"
 _SPAN = re.compile(rf"(?<![\w.]){_PART}(?:\s?{_PART})+(?!\w)")
 _TIMED = re.compile(
-    r"((?:time|duration|elapsed)['\"]?\s*[:=]\s*['\"]?)(\d+):(\d\d):(\d\d(?:\.\d+)?)"
+    r"((?:time|duration|elapsed)['\"]?\s*[:=]\s*['\"]?)"
+    r"(?:(\d{1,4}) days?, )?(\d+):(\d\d):(\d\d(?:\.\d+)?)"
 )
 _COMMAS = re.compile(r"\d,\d\d (?:ms|s|%|tok)")
 _CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z][a-z])")
@@ -87,8 +90,8 @@ def with_spans(text: str) -> str:
 
     Examples
     --------
-    >>> with_spans("step took 1m 25s"), with_spans("train_runtime = 0:20:34.5")
-    ('step took 85 s', 'train_runtime = 1234.5 s')
+    >>> with_spans("step took 1m 25s"), with_spans("train_runtime = 1 day, 0:20:34.5")
+    ('step took 85 s', 'train_runtime = 87634.5 s')
     >>> with_spans("p50=005ms248.5us"), with_spans("load = 2493,93 ms (29,95 tokens per second)")
     ('p50=0.0052485 s', 'load = 2493.93 ms (29.95 tokens per second)')
     """
@@ -103,9 +106,12 @@ def with_spans(text: str) -> str:
         return f"{sum(v * f for v, f in parts):.12g} s" if falling else hit[0]
 
     text = _SPAN.sub(seconds, text)
-    return _TIMED.sub(
-        lambda hit: f"{hit[1]}{int(hit[2]) * 3600 + int(hit[3]) * 60 + float(hit[4]):.12g} s", text
-    )
+
+    def timed(hit: re.Match[str]) -> str:
+        hours = int(hit[2] or 0) * 24 + int(hit[3])
+        return f"{hit[1]}{hours * 3600 + int(hit[4]) * 60 + float(hit[5]):.12g} s"
+
+    return _TIMED.sub(timed, text)
 
 
 @lru_cache(maxsize=1024)
@@ -216,7 +222,7 @@ def _keyed(
                 yield pair
         taken.append(hit.span(3))
     above = _ABOVE.search(text)  # time (ms) | forward: 1.2 | backward: 3.4
-    for hit in _KEYED.finditer(text):
+    for hit in _KEYED.finditer(text) if _JOINED.search(text) else ():
         if above and hit.start() > above.start() and unit_of(above[1]):
             under = under[0], unit_of(above[1])
         key = _CUT.split(hit[1])[-1].strip()

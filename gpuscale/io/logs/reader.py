@@ -40,7 +40,7 @@ _PAIR = re.compile(
 )
 _TIMED = re.compile(
     rb"\d,\d\d (?:ms|s|%|tok)|\d ?m(?:in\w*|s)? ?\d+(?:\.\d+)? ?u?s"
-    rb"|(?:time|duration|elapsed)\W{1,40}\d+:\d\d:\d\d"
+    rb"|(?:time|duration|elapsed)\W{1,40}(?:\d+ days?, )?\d+:\d\d:\d\d"
 )
 _STEP = re.compile(
     r"\b(?:global_?)?(?:step|iter(?:ation)?|batch)s?\W{1,4}(\d{1,12})\b", re.IGNORECASE
