@@ -82,12 +82,7 @@ def diagnosed(asked: Diagnose) -> Answered:
     if wanted and held:  # the engine says both
         factors = {**factors, "kv-cache-small": wanted / held}
     if model is not None:
-        features["model_ratio"] = model.ratio
-        if model.quantity not in COUNTED and "expected_text" in features:
-            features["model_time_ratio"] = model.ratio
-        if _unreachable(case, model):
-            features["unreachable"] = "yes"
-            features.pop("ratio", None)
+        _hold_against(model, case, features)
     ratio, spread = _ratio(case, model, asked="ratio" in features)
     judged, pairs = judge(
         causes,
@@ -135,14 +130,21 @@ def _as_told(p: Predicted) -> bool:
     return BETTER < p.ratio < 1 or (p.ratio < AS_TOLD and p.low <= p.measured <= p.high)
 
 
-def _unreachable(case: RunCase, p: Predicted) -> bool:
-    """Whether more was expected than the planner allows, of a run that does what it says."""
+def _hold_against(p: Predicted, case: RunCase, features: Features) -> None:
+    """Put to the features what the planner says of figure and wish.
+
+    More than it allows was expected of a run that does as it says: the wish counts no more.
+    """
+    features["model_ratio"] = p.ratio
+    if p.quantity not in COUNTED and "expected_text" in features:
+        features["model_time_ratio"] = p.ratio
     figure = next((f for f in case.figures if f.name == p.quantity), None)
     if figure is None or not figure.expected or not p.low <= p.measured <= p.high:
-        return False
-    if figure.quantity.less_is_better:
-        return figure.expected < p.low / BEYOND
-    return figure.expected > p.high * BEYOND
+        return
+    less, wish = figure.quantity.less_is_better, figure.expected
+    if (wish < p.low / BEYOND) if less else (wish > p.high * BEYOND):
+        features["unreachable"] = "yes"
+        features.pop("ratio", None)
 
 
 def _ratio(case: RunCase, model: Predicted | None, asked: bool) -> tuple[float | None, float]:
