@@ -5,60 +5,21 @@ As a library: `gpuscale.plan`, `gpuscale.memory`, `gpuscale.collective`, ...; se
 
 from __future__ import annotations
 
-from gpuscale.version import __version__
+from gpuscale.version import __version__ as __version__
 
 TYPE_CHECKING = False  # as in `typing`, which would cost start-up time
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpuscale.api import (
-        Answer,
-        GpuscaleError,
-        calibrate,
-        checkpoint,
-        collective,
-        compare,
-        diagnose,
-        explain,
-        load_cluster,
-        load_gpu,
-        load_model,
-        matmul_time,
-        memory,
-        model,
-        network,
-        plan,
-        roofline,
-        serve,
-        study,
-        timeline,
-    )
+    from gpuscale.api import *  # noqa: F403
 
 
-__all__ = [
-    "__version__",
-    "Answer",
-    "GpuscaleError",
-    "calibrate",
-    "checkpoint",
-    "collective",
-    "compare",
-    "diagnose",
-    "explain",
-    "load_cluster",
-    "load_gpu",
-    "load_model",
-    "matmul_time",
-    "memory",
-    "model",
-    "network",
-    "plan",
-    "roofline",
-    "serve",
-    "study",
-    "timeline",
-]
+__all__ = (
+    "__version__ Answer GpuscaleError calibrate checkpoint collective compare diagnose explain "
+    "load_cluster load_gpu load_model matmul_time memory model network plan roofline serve study "
+    "timeline"
+).split()
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 CLUSTER = "that is a cluster; its GPUs are h100-sxm, a100-sxm-80gb, b200 ..."
 
 
+@cache
 def packaged(name: str) -> dict[str, Any]:
     """Read a table of the package's own words."""
     from importlib.resources import files

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "gpuscale"
 MAY = {
     "core": set(),
     "specs": {"core", "errors"},
-    "io": {"core", "specs", "errors"},
+    "io": {"core", "specs", "errors", "meant"},
     "textbook": {"core", "io", "specs", "errors"},
     "evidence": {"core", "io", "specs", "errors", "foreign"},
     "render": {"core", "errors", "foreign", "version"},
@@ -27,6 +27,7 @@ MAY = {
         "render",
         "errors",
         "foreign",
+        "meant",
     },
     "api": {"answers", "io", "errors"},
     "cli": {"answers", "render", "io", "errors", "foreign", "meant", "version"},

@@ -12,24 +12,9 @@ if TYPE_CHECKING:
 
     from gpuscale.launch.servers import ServingLaunch
 
-OPTIONS = {
-    "cluster": "--cluster",
-    "engine": "--engine",
-    "weights": "--weights",
-    "kv": "--kv",
-    "input": "--input",
-    "output": "--output-len",
-    "rate_per_s": "--rate",
-    "concurrency": "--concurrency",
-    "ttft": "--ttft",
-    "tpot": "--tpot",
-    "n_gpus": "--gpus",
-    "tp": "--tp",
-    "pp": "--pp",
-    "dp_attention": "--dp-attention",
-    "ep": "--ep",
-}
-"""Input of a saved answer -> the option that says it."""
+SAID = "cluster engine weights kv input output rate_per_s concurrency ttft tpot n_gpus".split()
+NAMED = {"output": "output_len", "rate_per_s": "rate", "n_gpus": "gpus"}
+"""Inputs of a saved answer, and the options that say those of another name."""
 STARTS = {
     "vllm": ("vllm", "serve"),
     "sglang": ("python", "-m", "sglang.launch_server"),
@@ -63,10 +48,10 @@ def servers_of(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ServingL
     own |= {key: result.get(key) for key in ("n_gpus", "weights")}
     asked = {**inputs, **own, "engine": engine}
     words = ["gpuscale", "serve", str(inputs["model"])]
-    for key, option in OPTIONS.items():
+    for key in (*SAID, "tp", "pp", "dp_attention", "ep"):
         if asked.get(key) is not None:
-            value = asked[key]
-            words += [option, ",".join(value) if isinstance(value, list) else str(value)]
+            value, option = asked[key], NAMED.get(key, key).replace("_", "-")
+            words += [f"--{option}", ",".join(value) if isinstance(value, list) else str(value)]
     cluster = load_cluster(str(inputs["cluster"]))
     times = (result.get("ttft_mean_s"), result.get("tpot_mean_s"))
     expected = "".join(

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.capabilities import ANY
 from gpuscale.core.context import DEFAULT_CONTEXT
-from gpuscale.core.rules import (
-    RULES,
-    against,
-    against_cp,
-    against_ep,
-    against_pp,
-    against_tp,
-    facts_of,
-)
+from gpuscale.core.rules import against, against_cp, against_ep, against_pp, against_tp, facts_of
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -28,33 +20,13 @@ if TYPE_CHECKING:
 
 def refusal(broken: Broken, facts: RuleFacts, *, software_alone: bool = False) -> GpuscaleError:
     """Error of a broken rule: what is wrong, and where the rule is from."""
-    soft = facts.runs_on
-    origin = next((soft.sources[f] for f in FIELDS.get(broken.rule, ()) if f in soft.sources), "")
-    source = f"{soft.version}: {origin}" if origin else RULES[broken.rule]
+    from gpuscale.meant import packaged
+
+    soft, rule = facts.runs_on, packaged("rules.toml")[broken.rule]
+    origin = next((soft.sources[f] for f in rule.get("fields", ()) if f in soft.sources), "")
+    source = f"{soft.version}: {origin}" if origin else rule["source"]
     more = "; --software any lays out without a framework's rules" if software_alone else ""
     return GpuscaleError(broken.message, f"rule {broken.rule} ({source}){more}")
-
-
-FIELDS = {
-    "tp-offered": ("tensor_parallel",),
-    "tp-kv-heads": ("kv_heads",),
-    "sequence-parallel": ("sequence_parallel",),
-    "sequence-parallel-experts": ("experts_need_sequence_parallel",),
-    "cp-kind": ("cp_kinds",),
-    "experts": ("expert_parallel", "expert_tensor_parallel", "biased_experts_split"),
-    "ep-ranks": ("experts_over_data",),
-    "pp-offered": ("pipeline",),
-    "pp-even": ("uneven_stages", "stages_by_length"),
-    "pp-tied": ("tied_pipeline",),
-    "schedule": ("schedules",),
-    "zero": ("zero_stages",),
-    "zero-pipeline": ("zero_pipeline",),
-    "shard-group": ("hybrid_shards",),
-    "recompute": ("recompute", "recompute_layers"),
-    "offload": ("offload_optimizer", "offload_activations"),
-    "order": ("orders",),
-}
-"""Rule -> fields of `Capabilities` that decide it."""
 
 
 def refuse_illegal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> None:

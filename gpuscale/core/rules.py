@@ -1,8 +1,8 @@
 """Every rule of a legal layout, with the framework as an argument; one book for every command.
 
-A rule is a name in `RULES` and its check in one of the `against_*` functions, each of which looks
-at the few dimensions that it needs, so that a search can ask before a layout is complete. `against`
-asks them all of a `Layout`.
+A rule is a name in `data/rules.toml` and its check in one of the `against_*` functions, each of
+which looks at the few dimensions that it needs, so that a search can ask before a layout is
+complete. `against` asks them all of a `Layout`.
 """
 
 from __future__ import annotations
@@ -19,39 +19,6 @@ from gpuscale.core.stages import splits_by_length
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
-
-RULES = {
-    "gpus": "tp * cp * pp * dp GPUs: Megatron-LM `parse_args`, torchtitan `ParallelDims`",
-    "tp-offered": "the framework's own documentation",
-    "tp-heads": "Megatron-Core `TransformerConfig`, torchtitan decoder, vLLM model config",
-    "tp-kv-heads": "Megatron-Core `TransformerConfig` (repeats); torchtitan, nanotron (divides)",
-    "tp-ffn": "column and row parallel linears split the FFN width evenly",
-    "sequence-parallel": "ranks split seq_len / cp evenly: torchtitan `trainer`, Megatron-Core",
-    "sequence-parallel-experts": "Megatron-Core `MoELayer`: TP with experts needs it",
-    "cp-kind": "the framework's own documentation",
-    "cp-sequence": "Megatron-LM `validate_args`, torchtitan trainer: seq_len % (2 cp)",
-    "cp-heads": "Transformer Engine `AttnFuncWithCPAndQKVOA2A`: heads and KV heads % cp",
-    "experts": "EP splits the routed experts of a model",
-    "ep-divides": "Megatron-LM `validate_args`: experts % ep",
-    "ep-ranks": "Megatron-Core `initialize_model_parallel`: ep * etp in the ranks of a stage",
-    "etp-width": "column and row parallel linears split the expert width evenly",
-    "batch": "Megatron-LM, DeepSpeed `_batch_assertion`: batch % (micro-batch * dp)",
-    "pp-offered": "the framework's own documentation",
-    "pp-layers": "every stage holds a layer",
-    "pp-even": "MaxText: stages * repeats * layers per stage; Megatron-LM until 2023",
-    "pp-tied": "torchtitan `pipeline_parallel`: tied embedding and head share no stage",
-    "schedule": "the framework's own documentation",
-    "interleaved": "Megatron-Core `schedules`: micro-batches in groups of pp; vpp above 1",
-    "dualpipe": "DeepSeek-V3 report, section 3.2.1: stages and micro-batches divide by 2",
-    "zero": "the framework's own documentation",
-    "zero-pipeline": "DeepSpeed `PipelineEngine`: no ZeRO-2 and 3; torch FSDP2 keeps stages whole",
-    "shard-group": "HSDP: ZeRO-3 in groups that divide dp * cp",
-    "recompute": "the framework's own documentation",
-    "offload": "the framework's own documentation",
-    "order": "Megatron-Core `RankGenerator`; others number ranks in one order",
-    "settings": "the framework's own documentation",
-}
-"""Name of each rule -> where it is from, unless the framework's record says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,41 +8,10 @@ from pathlib import Path
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_aliases, preset_files
+from gpuscale.meant import packaged
 
 HEAD_BYTES = 6000
 """How much of a file is read; the figures come before the sources."""
-
-FIGURES: dict[str, tuple[tuple[str, str], ...]] = {
-    "gpu": (
-        ("bf16_flop_per_s", "bf16 {}"),
-        ("fp16_flop_per_s", "fp16 {}"),
-        ("hbm_bytes", "{}"),
-        ("hbm_bytes_per_s", "at {}"),
-        ("scaleup_bytes_per_s", "scale-up {}"),
-    ),
-    "cluster": (
-        ("gpu", "{}"),
-        ("gpus_per_node", "{} per node"),
-        ("scaleup_domain_gpus", "domain {}"),
-        ("scaleup_bytes_per_s", "{}"),
-        ("node_egress_bytes_per_s", "node egress {}"),
-        ("n_gpus", "{} GPUs"),
-    ),
-    "model": (
-        ("layers", "{}"),
-        ("hidden_size", "hidden {}"),
-        ("vocab_size", "vocabulary {}"),
-        ("published_params", "{} parameters"),
-    ),
-    "link": (
-        ("bytes_per_s", "{}"),
-        ("scope", "per {}"),
-        ("latency_low_s", "from {}"),
-        ("latency_high_s", "up to {}"),
-        ("card_price_usd", "card {} USD"),
-    ),
-}
-"""Kind -> keys that its line shows, with their wording."""
 
 _LINE = re.compile(r"^([a-z0-9_]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^#\n]+)", re.MULTILINE)
 
@@ -78,7 +47,7 @@ def _listed(kind: str, name: str, path: Path, aliases: tuple[str, ...]) -> Liste
     values = _head(path)
     shown = [
         wording.format(values[key])
-        for key, wording in FIGURES.get(kind.split("/")[0], ())
+        for key, (wording,) in packaged("labels.toml")["listed"].get(kind.split("/")[0], {}).items()
         if key in values and not (key == "fp16_flop_per_s" and "bf16_flop_per_s" in values)
     ]
     return Listed(kind, name, aliases, values.get("title", ""), ", ".join(shown))

@@ -171,13 +171,13 @@ def _ratio_columns(names: Sequence[str]) -> list[Column]:
 
 
 def _shown_rows(kind: str, rows: Sequence[FigureRow], names: Sequence[str]) -> Table:
-    from gpuscale.answers.compare.figures import LABELS
     from gpuscale.answers.compare.plan import label
+    from gpuscale.meant import packaged
 
     columns = [Column("key", "", right=False), *(Column(n, n) for n in names)]
-    texts = []
+    texts, labels = [], packaged("labels.toml").get(kind, {})
     for row in rows:
-        words, dim = LABELS[kind][row.key] if kind in LABELS else label(row.key)
+        words, dim = labels.get(row.key) or label(row.key)
         values = [_plainly(row.key, v, dim) for v in row.values]
         texts.append((words, *values, *row.ratios))
     return Table([*columns, *_ratio_columns(names)], texts)

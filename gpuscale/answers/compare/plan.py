@@ -7,29 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
+from gpuscale.meant import packaged
 from gpuscale.render.document import Block, Column, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.compare.differences import ChangedPart, FigureRow, TotalDifference
     from gpuscale.answers.compare.things import Thing
-
-HEADLINES = {
-    "fits": ("fits", ""),
-    "n_gpus": ("GPUs", ""),
-    "roofline_s": ("step, roofline", "s"),
-    "step_s": ("step, expected", "s"),
-    "mfu": ("MFU", "frac"),
-    "hfu": ("HFU", "frac"),
-    "tokens_per_s": ("tokens/s", ""),
-    "tokens_per_s_per_gpu": ("tokens/s per GPU", ""),
-    "batch_tokens": ("tokens of a step", "tokens"),
-    "peak_bytes": ("memory per GPU", "bytes"),
-    "headroom_bytes": ("memory left", "bytes"),
-    "run.days": ("days", ""),
-    "run.gpu_hours": ("GPU-hours", "count"),
-    "run.usd": ("cost", "usd"),
-}
-"""Key of a plan's result -> what it is called, dimension."""
 
 
 def is_plan(result: Any) -> bool:
@@ -51,7 +34,7 @@ def headline(result: Mapping[str, Any]) -> dict[str, Any]:
     whole = (
         {**result, **{f"run.{k}": v for k, v in run.items()}} if isinstance(run, dict) else result
     )
-    found = {key: whole.get(key) for key in HEADLINES}
+    found = {key: whole.get(key) for key in packaged("labels.toml")["plan"]}
     return found | {f"layout.{key}": value for key, value in result["layout"].items()}
 
 
@@ -66,7 +49,8 @@ def headline_rows(things: Sequence[Thing]) -> list[FigureRow]:
 
 def label(key: str) -> tuple[str, str]:
     """Words and dimension of a headline."""
-    return HEADLINES.get(key) or (key.removeprefix("layout."), "")
+    words, dimension = packaged("labels.toml")["plan"].get(key) or (key.removeprefix("layout."), "")
+    return words, dimension
 
 
 def _numbers(table: Mapping[str, Any], suffix: str, without: str) -> dict[str, float]:

@@ -15,6 +15,7 @@ from gpuscale.core.quantity import format_time
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
+from gpuscale.meant import packaged
 from gpuscale.render.document import Column, Point, Table
 
 if TYPE_CHECKING:
@@ -211,31 +212,6 @@ def ends_text(r: TuningMemory | TuningPlan) -> str:
     return span(time_text(r.step_low_s), time_text(r.step_high_s))
 
 
-FORMULAS = {
-    "base_bytes": (
-        "(bytes_per_linear * linear_params + bytes_per_other * other_params) / shards",
-        "formats table (QLoRA, arXiv:2305.14314 section 3, for nf4); casts of the software",
-    ),
-    "adapter_bytes": (
-        "(adapter_weights_bytes + adapter_gradients_bytes) * adapter_params / shards",
-        "LoRA, arXiv:2106.09685 section 4.1: rank * (in + out) of each map",
-    ),
-    "kept_bytes": (
-        "bytes_per_element * n_layers * hidden_size * tokens",
-        "full checkpointing keeps the input of each layer (arXiv:2205.05198)",
-    ),
-    "logits_bytes": (
-        "bytes_per_logit * tokens * vocab_size",
-        "logits, their fp32 copy, softmax and gradient: software preset",
-    ),
-    "fragmentation_bytes": (
-        "(reserved_over_allocated - 1) * allocated_bytes",
-        "software preset, [finetune.sources]",
-    ),
-}
-"""Parts that are one formula where nothing is split: field -> (formula, source)."""
-
-
 def memory_terms(case: FinetuneCase, job: Job, memory: FinetuneMemory) -> tuple[Term, ...]:
     """Terms of the peak: the sum, and the parts that are one formula."""
     gpu, model, layout = case.loaded.gpu, case.loaded.model, job.layout
@@ -270,8 +246,8 @@ def memory_terms(case: FinetuneCase, job: Job, memory: FinetuneMemory) -> tuple[
         "reserved_over_allocated": fragmentation_of(layout.zero_stage, p),
     }
     children = tuple(
-        term_of(name, "bytes", formula, source, memory, model, **more)
-        for name, (formula, source) in FORMULAS.items()
+        term_of(name, "bytes", part["formula"], part["source"], memory, model, **more)
+        for name, part in packaged("tuning_terms.toml").items()
         if shown[name]
     )
     parts = {key: getattr(memory, key) for _, key in PARTS}

@@ -22,21 +22,9 @@ if TYPE_CHECKING:
     LayoutOf = Callable[[Found], Layout]
 
 COMPARED = (
-    "tp",
-    "pp",
-    "vpp",
-    "cp",
-    "ep",
-    "etp",
-    "zero_stage",
-    "shard_group_size",
-    "micro_batch_size",
-    "recompute",
-    "sequence_parallel",
-    "offload_optimizer",
-    "overlap_tp",
-    "overlap_dp",
-)
+    "tp pp vpp cp ep etp zero_stage shard_group_size micro_batch_size recompute sequence_parallel "
+    "offload_optimizer overlap_tp overlap_dp"
+).split()
 """Fields of a layout that a person would change for a better one."""
 
 

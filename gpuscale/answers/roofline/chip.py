@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.core.records import Term, term_of
+from gpuscale.meant import packaged
 from gpuscale.render.document import Block, Column, Document, Facts, Table, Text, in_unit
 
 if TYPE_CHECKING:
@@ -72,28 +73,7 @@ def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> Figures:
     return figures
 
 
-LABELS: dict[str, tuple[str, str]] = {
-    "hbm_bytes": ("memory", ""),
-    "hbm_bytes_per_s": ("memory rate", ""),
-    "scaleup_bytes_per_s": ("link egress", "one direction"),
-    **{f"{d}_flop_per_s": (d, "dense") for d in DTYPES},
-    **{f"{d}_ridge_flop_per_byte": (f"{d} ridge", "FLOP/byte: rate / memory") for d in DTYPES},
-    "n_units": ("compute units", ""),
-    "vector_ridge_flop_per_byte": ("vector ridge", "FLOP/byte, without FMA"),
-    "vector_lanes": ("vector lanes (cores)", "units x lanes each"),
-    "matrix_units": ("matrix units", "tensor cores, matrix cores, MXUs"),
-    "max_warps_per_unit": ("warps per unit", "resident at most"),
-    "clock_hz": ("clock", ""),
-    "vector_flop_per_s": ("vector rate", "fp32, without fused multiply-add"),
-    "vector_fma_flop_per_s": ("vector rate, FMA", "a multiply-add counted as 2"),
-    "clock_from_vector_hz": ("clock by vector rate", "data sheet rate / (lanes x FLOP)"),
-    "matrix_flop_per_cycle": ("FLOP per matrix unit", "per cycle, 16-bit, dense"),
-    "matrix_over_vector": ("matrix / vector rate", "16-bit dense over fp32 without FMA"),
-    "register_bytes": ("registers", "all units"),
-    "smem_bytes": ("shared memory / VMEM", "all units"),
-    "l2_bytes": ("L2", ""),
-    "fast_cache_bytes_per_s": ("L2 / VMEM rate", "measured"),
-}
+LABELS: dict[str, list[str]] = packaged("labels.toml")["chip"]
 """Figure -> label, remark; rates first, then what the chip is made of."""
 
 FIRST = tuple(LABELS)[: 4 + len(DTYPES)]
