@@ -156,3 +156,28 @@ def test_more_refusals_of_experts():
     assert "does not divide" in refusal(DEEPSEEK, Replica(tp=8, ep=3))
     assert "whole layers" in refusal(LLAMA, Replica(tp=2), "llamacpp")
     assert degrees(1) == (1,)
+
+
+LONG = Demand(Lengths("fixed", 500), Lengths("exp", 2_000))
+
+
+@pytest.mark.parametrize("pools", [False, True])
+def test_many_in_flight_are_seen_in_their_steady_state(pools):
+    """A thousand and more decode at a time, and 1,000 requests do not fill the replica once.
+
+    The state that the short simulation begins with is the one that a long simulation from an empty
+    replica comes to (Little: requests inside are the rate times the stay of one).
+    """
+    layout = Replica(dp_attention=16, ep=16, **{f: "fp8" for f in FORMATS})
+    wide = Service(DEEPSEEK, layout, H100, LONG)
+    if pools:
+        worker = Service(DEEPSEEK, layout, H100, LONG, prefilled=True)
+        wide = PooledService(wide, 1, worker, 1)
+    rate = 0.7 * wide.most_rate()
+    assert wide.inside(rate) > 500.0
+    short, long = wide.open(rate, 1_000), wide.open(rate, 40_000)
+    assert short.requests_per_s == pytest.approx(rate, rel=0.06)
+    assert short.tpot.mean_s == pytest.approx(long.tpot.mean_s, rel=0.03)
+    assert short.ttft.p50_s == pytest.approx(long.ttft.p50_s, rel=0.05)
+    little = rate * LONG.outputs.mean * short.tpot.mean_s
+    assert short.decoding_sequences == pytest.approx(little, rel=0.05)

@@ -86,6 +86,10 @@ class PooledService(UnderLoad):
         stay_s += 2.0 * self.prefill.prompt_s(0.0)
         return min(self.sequences_with_room, 1.0 + rate * stay_s)
 
+    def inside(self, rate_per_s: float) -> float:
+        """Sequences that decode at a time, by formula; at most those with room. [1]."""
+        return self.n_decode * self.decode.inside(rate_per_s / self.n_decode)
+
     def most_rate(self, ttft_s: float = math.inf, tpot_s: float = math.inf) -> float:
         """Highest rate at which the formula's means stay within limits. [1/s]."""
         after = self.transfer_s + self.decode.pass_s(1.0)
@@ -131,7 +135,10 @@ class _Chain:
         arrivals = list(traffic.arrivals_s) or [0.0] * min(n, traffic.concurrency)
         nan = [math.nan] * n
         self.out = Simulated(arrivals, nan, list(nan), list(traffic.inputs), list(traffic.outputs))
-        self.coming = [(at, 0, i) for i, at in enumerate(arrivals)]  # time, pool, request
+        self.out.n_running = traffic.running
+        # time, pool, request; those that run when time begins are read
+        self.coming = [(at, int(i < traffic.running), i) for i, at in enumerate(arrivals)]
+        self.coming.sort()
         self.left, self.turns = n, [0, 0]
         self.moves_s = [math.inf] * (len(read) + len(made))
         self.ends_s = [math.inf] * len(made)  # when each decode worker has its next answer
@@ -144,6 +151,8 @@ class _Chain:
         while self.left:
             moves = self.moves_s  # when each worker can do something
             next_s = min(moves)
+            if min(next_s, coming[0][0] if coming else math.inf) >= self.traffic.ends_s:
+                break
             if coming and coming[0][0] <= next_s:
                 self._enter(*heappop(coming))
                 continue
@@ -169,6 +178,8 @@ class _Chain:
                 engine.ended.clear()
         out = self.out
         for w in made:
+            for i, first_s in zip(w.given, w.engine.out.first_s, strict=True):
+                out.first_s[i] = first_s + self.after_s  # also of those whose end nobody sees
             out.n_preempted += w.engine.out.n_preempted
             out.busy_s += w.engine.out.busy_s / len(made)
             out.sequence_s += w.engine.out.sequence_s

@@ -17,6 +17,9 @@ WARM_UP_FRAC = 0.1
 """Of the requests of an open load that are not counted: the system starts empty."""
 
 
+SEEN_FRAC = 1.0 / 16.0
+"""Least part of a mean answer over which the time of a token is looked at."""
+
 SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 """Percentiles of a latency that are kept."""
 
@@ -110,18 +113,30 @@ def summarise(run: Simulated, *, warm_up_frac: float = 0.0, share: float = 0.95)
     """Sum a simulation up.
 
     `run`: from `simulate`. `warm_up_frac`: share of the first requests that is left out,
-    `WARM_UP_FRAC` of an open load [1]. `share`: percentile whose sampling error is given [1].
+    `WARM_UP_FRAC` of an open load [1]. `share`: percentile whose sampling error is given [1]. Of
+    requests that run when time begins what they decode counts, and few that come end in time: what
+    is read is then the rate, and the answers' mean time to a token that of a whole request.
     """
-    skipped = int(warm_up_frac * len(run.arrival_s))
-    kept = [i for i in range(skipped, len(run.arrival_s)) if run.end_s[i] == run.end_s[i]]
+    before = run.n_running
+    skipped = before + int(warm_up_frac * (len(run.arrival_s) - before))
+    known = run.first_s if before else run.end_s
+    kept = [i for i in range(skipped, len(run.arrival_s)) if known[i] == known[i]]
+    least = SEEN_FRAC * sum(run.outputs[before:]) / (len(run.outputs) - before) if before else 1
+    ended = [i for i, end in enumerate(run.end_s) if end == end] if before else kept
     ttft = [run.first_s[i] - run.arrival_s[i] for i in kept]
     tpot = [
-        (run.end_s[i] - run.first_s[i]) / (run.outputs[i] - 1) for i in kept if run.outputs[i] > 1
+        (run.end_s[i] - run.first_s[i]) / (run.outputs[i] - 1)
+        for i in ended
+        if run.outputs[i] > least
     ]
-    whole = [run.end_s[i] - run.arrival_s[i] for i in kept]
+    of_tpot = latency(tpot)
+    whole = (
+        [t + of_tpot.mean_s * (run.outputs[i] - 1) for i, t in zip(kept, ttft, strict=True)]
+        if before
+        else [run.end_s[i] - run.arrival_s[i] for i in kept]
+    )
     counted, time_s, span_s = _answered(run, skipped)
     per_s = 1.0 / span_s if span_s > 0.0 else 0.0
-    of_tpot = latency(tpot)
     return LoadResult(
         ttft=latency(ttft),
         tpot=of_tpot,
@@ -146,11 +161,14 @@ def _answered(run: Simulated, skipped: int) -> tuple[list[int], float, float]:
     """Find the requests whose end counts for the rate, the time of all, and that of those.
 
     Of an open load those that end between the first arrival that is counted and the last arrival:
-    what comes after is the emptying of a system that would go on.
+    what comes after is the emptying of a system that would go on. Where requests run when time
+    begins, those that are read then.
     """
-    done = [i for i, end in enumerate(run.end_s) if end == end]
-    time_s = max((run.end_s[i] for i in done), default=0.0) - run.arrival_s[0]
+    early = [math.nan] * skipped
+    at = early + run.first_s[skipped:] if run.n_running else run.end_s
+    done = [i for i, end in enumerate(at) if end == end]
+    time_s = max((at[i] for i in done), default=0.0) - run.arrival_s[0]
     if not skipped or not done:
         return done, time_s if done else 0.0, time_s if done else 0.0
     first, last = run.arrival_s[skipped], run.arrival_s[-1]
-    return [i for i in done if first < run.end_s[i] <= last], time_s, last - first
+    return [i for i in done if first < at[i] <= last], time_s, last - first

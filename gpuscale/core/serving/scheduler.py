@@ -66,6 +66,7 @@ class Simulated:
     busy_s: float = 0.0  # passes, all together
     sequence_s: float = 0.0  # integral of the decoding sequences over the time
     most_sequences: int = 0
+    n_running: int = 0  # the first requests, which decode when time begins
 
 
 def passes_until(gap_s: float, one_s: float, more_s: float) -> int:

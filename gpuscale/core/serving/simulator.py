@@ -68,10 +68,15 @@ class SimulatedEngine:
         self.out = Simulated(
             arrivals, [nan] * n, [nan] * n, list(traffic.inputs), list(traffic.outputs)
         )
+        self.out.n_running = traffic.running
         self.door = 0.0  # when the server's door is free
-        self.due = [self._enters(t) for t in arrivals]
+        self.due = [0.0] * traffic.running + [self._enters(t) for t in arrivals[traffic.running :]]
         self.ended: list[int] = []  # requests answered or refused since somebody looked
         self.horizon_s = NEVER  # until when nothing comes that is not known yet
+        for i in range(traffic.running):
+            self.held += self._room(i)
+            self._start(i, 0.0)
+        self.n_arrived = traffic.running
 
     @property
     def next_s(self) -> float:
@@ -107,8 +112,8 @@ class SimulatedEngine:
 
     def run(self, progress: Callable[[int], None] | None = None) -> Simulated:
         """Run to the last request: a sequence that is started over has one token less to come."""
-        n, told = len(self.prompt), REPORT_EVERY
-        while self.decoded < n:
+        n, told, ends_s = len(self.prompt), REPORT_EVERY, self.traffic.ends_s
+        while self.decoded < n and self.now < ends_s:
             self.step()
             if progress is not None and self.decoded >= told:
                 told += REPORT_EVERY

@@ -168,7 +168,9 @@ class Traffic:
     """Requests to simulate: lengths, and when they come.
 
     With `concurrency` each request waits for one of the first `concurrency` to end (closed loop);
-    else `arrivals_s` has their moments, in order.
+    else `arrivals_s` has their moments, in order. The first `running` decode when time begins:
+    their `inputs` are the context that they have, their `outputs` what is to come, and the last
+    arrival ends the time that is looked at.
     """
 
     inputs: Sequence[int]
@@ -177,6 +179,12 @@ class Traffic:
     concurrency: int = 0
     prefix_frac: float = 0.0  # of each prompt whose cache is already there
     hits: Sequence[int] = ()  # tokens of each prompt whose cache is already there, where known
+    running: int = 0
+
+    @property
+    def ends_s(self) -> float:
+        """When nobody looks any more: with those that run when time begins, the last arrival."""
+        return self.arrivals_s[-1] if self.running else math.inf
 
     def check(self) -> None:
         """Raise ValueError where it is no load: empty, not in order, lengths below 1."""
@@ -205,14 +213,28 @@ def open_traffic(
     *,
     seed: int = 0,
     prefix_frac: float = 0.0,
+    running: int = 0,
 ) -> Traffic:
-    """`n` requests that come at random at a rate; the same seed gives the same requests."""
+    """`n` requests that come at random at a rate; the same seed gives the same requests.
+
+    `running` more decode when time begins: a long answer is met more often than a short one, and
+    anywhere in it (residual life of a renewal process, Kleinrock, Queueing Systems I, section 5.2).
+    """
     sizes, times = random.Random(f"sizes {seed}"), random.Random(f"times {seed}")
+    prompts, answers = draw(inputs, n, sizes), draw(outputs, n, sizes)
+    arrivals = poisson_arrivals(rate_per_s, n, times)
+    if not running:
+        return Traffic(prompts, answers, arrivals, prefix_frac=prefix_frac)
+    met = sizes.choices(answers, weights=answers, k=running)
+    left = [max(1, math.ceil(o * sizes.random())) for o in met]
+    read = draw(inputs, running, sizes)
     return Traffic(
-        draw(inputs, n, sizes),
-        draw(outputs, n, sizes),
-        poisson_arrivals(rate_per_s, n, times),
+        [i + o - more for i, o, more in zip(read, met, left, strict=True)] + prompts,
+        left + answers,
+        [0.0] * running + arrivals,
         prefix_frac=prefix_frac,
+        hits=[int(prefix_frac * i) for i in (*read, *prompts)],
+        running=running,
     )
 
 
