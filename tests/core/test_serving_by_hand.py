@@ -47,6 +47,7 @@ from gpuscale.core.serving.forward import (
 )
 from gpuscale.core.serving.kernels import multiplied_in
 from gpuscale.core.serving.layouts import degrees, layout_text, refusal, replica_layouts
+from gpuscale.core.serving.loads import Demand
 from gpuscale.core.serving.matching import (
     RatedWorker,
     aggregated_points,
@@ -59,7 +60,7 @@ from gpuscale.core.serving.percentiles import NOTHING, Latency, summarise
 from gpuscale.core.serving.records import Batch, Drafts, PassTime, Replica
 from gpuscale.core.serving.scaling import windows_of
 from gpuscale.core.serving.scheduler import Scheduler, Simulated
-from gpuscale.core.serving.service import Demand, Service, Tuning
+from gpuscale.core.serving.service import Service, Tuning
 from gpuscale.core.serving.simulator import SimulatedEngine, simulate
 from gpuscale.core.serving.tables import ContextRange, StepTable
 from gpuscale.core.serving.traffic import Lengths, Traffic, open_traffic

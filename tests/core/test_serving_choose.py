@@ -11,8 +11,9 @@ from gpuscale.core.serving.capacity import LatencyLimit, Limits, capacity, formu
 from gpuscale.core.serving.choose import Candidate, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
 from gpuscale.core.serving.layouts import degrees, layout_text, refusal, replica_layouts
+from gpuscale.core.serving.loads import Demand
 from gpuscale.core.serving.records import Drafts, Replica
-from gpuscale.core.serving.service import Demand, Service, Tuning
+from gpuscale.core.serving.service import Service, Tuning
 from gpuscale.core.serving.traffic import Lengths
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model

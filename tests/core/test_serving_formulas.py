@@ -8,10 +8,11 @@ import pytest
 
 from gpuscale.core.serving import service
 from gpuscale.core.serving.capacity import NO_END, OpenLoad, SteadyLoad, open_load
+from gpuscale.core.serving.loads import Demand
 from gpuscale.core.serving.percentiles import summarise
 from gpuscale.core.serving.records import Replica
 from gpuscale.core.serving.scheduler import Simulated
-from gpuscale.core.serving.service import Demand, Service, Tuning
+from gpuscale.core.serving.service import Service, Tuning
 from gpuscale.core.serving.traffic import Lengths
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model

@@ -17,9 +17,10 @@ from gpuscale.core.serving.kernels import (
     widened_peak,
 )
 from gpuscale.core.serving.layouts import n_experts, refusal, replica_layouts
+from gpuscale.core.serving.loads import Demand, rounds
 from gpuscale.core.serving.power import PowerParameters, gpu_power_w, use_frac
 from gpuscale.core.serving.records import Batch, Drafts, Kernels, Replica, ServingSoftware
-from gpuscale.core.serving.service import Demand, Service, Tuning, rounds
+from gpuscale.core.serving.service import Service, Tuning
 from gpuscale.core.serving.traffic import Lengths
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from gpuscale.core.serving.forward import most_sequences, pass_time
+from gpuscale.core.serving.loads import Demand
 from gpuscale.core.serving.records import Batch, PassTime, Replica
 from gpuscale.core.serving.replica import ServingJob, serving_times
-from gpuscale.core.serving.service import Demand, Service
+from gpuscale.core.serving.service import Service
 from gpuscale.core.serving.traffic import Lengths
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model

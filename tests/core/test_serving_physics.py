@@ -13,6 +13,7 @@ from gpuscale.core.serving import layouts
 from gpuscale.core.serving.disaggregated import prefill_worker
 from gpuscale.core.serving.exchange import exchange_s
 from gpuscale.core.serving.forward import decode_step, exposed_s, pass_time, side_by_side_s
+from gpuscale.core.serving.loads import Demand
 from gpuscale.core.serving.memory import (
     EngineMemory,
     cache_bytes_per_sequence,
@@ -21,7 +22,7 @@ from gpuscale.core.serving.memory import (
 )
 from gpuscale.core.serving.power import PowerParameters, energy_per_token_j, gpu_power_w
 from gpuscale.core.serving.records import Batch, Drafts, Replica
-from gpuscale.core.serving.service import Demand, Tuning
+from gpuscale.core.serving.service import Tuning
 from gpuscale.core.serving.traffic import Lengths
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.models import load_model

@@ -8,8 +8,9 @@ from gpuscale.core.serving import exchange, kernels, tables
 from gpuscale.core.serving.extras import Extras
 from gpuscale.core.serving.forward import DecodeStep
 from gpuscale.core.serving.kernels import product_s, projections_s
+from gpuscale.core.serving.loads import Demand
 from gpuscale.core.serving.records import Batch, Drafts, Kernels, PassTime, Replica, ServingSoftware
-from gpuscale.core.serving.service import Demand, Service, Tuning
+from gpuscale.core.serving.service import Service, Tuning
 from gpuscale.core.serving.tables import ContextRange, StepTable, replica_table
 from gpuscale.core.serving.traffic import Lengths
 from gpuscale.io.hardware import load_cluster

@@ -14,8 +14,9 @@ from gpuscale.core.serving.capacity import Limits
 from gpuscale.core.serving.choose import Candidate, Wanted
 from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
 from gpuscale.core.serving.extras import Extras, Offload
+from gpuscale.core.serving.loads import Demand
 from gpuscale.core.serving.records import Replica
-from gpuscale.core.serving.service import Demand, Service, Tuning
+from gpuscale.core.serving.service import Service, Tuning
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

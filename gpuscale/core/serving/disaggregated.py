@@ -10,9 +10,10 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from gpuscale.core.serving.loads import Demand, UnderLoad
 from gpuscale.core.serving.memory import cache_bytes_per_sequence
 from gpuscale.core.serving.scheduler import Simulated
-from gpuscale.core.serving.service import Demand, Service, Tuning, UnderLoad
+from gpuscale.core.serving.service import Service, Tuning
 from gpuscale.core.serving.simulator import SimulatedEngine
 from gpuscale.core.serving.traffic import Lengths, Traffic
 
