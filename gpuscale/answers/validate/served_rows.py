@@ -84,7 +84,7 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
     setting = (engine, row.get("gpu"), row.get("precision"), "tp", row.get("tp"), at_once)
     scripts = f"{row.get('source')} {' '.join(map(str, setting))} in flight"
     polled = meaning("polled", scripts) if kind == "closed" else None
-    degrees = {key: whole(row.get(key), 4096) for key in ("tp", "pp", "dp_attention", "ep")}
+    degrees = _degrees(row, any(ffn.kind == "moe" for ffn in spec.ffns.values()))
     asked = {
         "model": row["model"],
         "gpu": asked_gpu(row),
@@ -101,6 +101,18 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
         **draft,
     }
     return {k: v for k, v in asked.items() if v is not None}, [*assumed, *more, *usual]
+
+
+def _degrees(row: Row, mixture: bool) -> dict[str, int | None]:
+    """Degrees of a replica.
+
+    The tables of TensorRT-LLM's perf-overview.md (00f37686aa85) call the GPUs of a replica TP; its
+    script has `--ep $ep_size` and `enable_attention_dp: true` for all mixtures.
+    """
+    found = {key: whole(row.get(key), 4096) for key in ("tp", "pp", "dp_attention", "ep")}
+    if mixture and "moe runs may use attention dp" in row.get("note", "").lower():
+        found |= {"tp": 1, "dp_attention": found["tp"], "ep": found["tp"]}
+    return found
 
 
 def engine_of(row: Row) -> tuple[str | None, list[str]]:
