@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import parameters_of
-from gpuscale.core.rules import RuleFacts
+from gpuscale.core.rules import RuleFacts, facts_of
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.core.step.maturity import Maturity
+from gpuscale.core.step.step import step_time
 from gpuscale.io.calibration import site_factor
 from gpuscale.io.maturity import LeastDegrees, evidence, maturity_of, settled
 from gpuscale.io.software import software_record
@@ -142,6 +143,20 @@ def job_problem(
         calibration=loaded.calibration,
         settings=settings,
     )
+
+
+def timed_step(loaded: Loaded, layout: Layout, wanted: JobSettings) -> dict[str, float]:
+    """Give the expected time of a step, its 80 % interval and its rate, by their keys in answers.
+
+    `loaded`: model, cluster and software. `layout`: in full. `wanted`: settings that were said.
+    """
+    facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
+    problem = job_problem(loaded, facts, wanted, layout.precision, LeastDegrees.of(layout))
+    step = step_time(problem.model, problem.hardware, problem.software, layout)
+    low_s, high_s = step_interval(step, problem, loaded.specs["software"].name, layout)
+    rate = layout.global_batch_size * layout.seq_len / step.expected_s
+    made = {"step_s": step.expected_s, "step_low_s": low_s, "step_high_s": high_s}
+    return {**made, "tokens_per_s": rate}
 
 
 def step_interval(

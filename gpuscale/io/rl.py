@@ -25,7 +25,7 @@ def rl_costs(software: SoftwareSpec | None = None) -> RlCosts:
     """Costs and habits of a framework; what its preset leaves open is the fit of all."""
     own: Table = dict(_fitted())
     if software is not None:
-        own |= software.rl.model_dump(exclude={"trainer", "sources"}, exclude_none=True)
+        own |= software.rl
     return RlCosts(**own)
 
 

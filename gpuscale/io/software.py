@@ -110,7 +110,12 @@ def _table(path: Path) -> Table:
 
 @lru_cache(maxsize=64)
 def _load(path: Path, _stamp: int) -> SoftwareSpec:
-    return checked(SoftwareSpec, _table(path), str(path))
+    from gpuscale.core.rl.step import RlCosts
+
+    spec = checked(SoftwareSpec, _table(path), str(path))
+    rl = {key: value for key, value in spec.rl.items() if key != "sources"}
+    made = checked(RlCosts, rl, f"{path}: [rl]") if rl else None
+    return spec.model_copy(update={"rl": {key: getattr(made, key) for key in rl}})
 
 
 def _kernels(generation: str, architecture: str, precision: str) -> str:

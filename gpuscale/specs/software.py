@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -39,24 +39,6 @@ class SoftwareCalibration(Spec):
     pipeline_launch_s: FittedValue | None = None
     gather_unoverlapped_frac: FittedValue | None = None
     gathers_per_layer: FittedValue | None = None
-
-
-class SoftwareRl(Spec):
-    """What an RL framework does and costs beside training; None: as `presets/run/rl.toml` says."""
-
-    trainer: str = ""  # preset that trains where the layout has TP, PP, CP or EP; "": the same
-    engine: Literal["colocated", "split", "async", "hf"] = "colocated"  # its habit
-    packs: bool = True  # samples of an update put together without padding
-    response_logits: bool = False  # of the responses alone, where samples are padded
-    rollout_factor: Annotated[float, Field(gt=0, le=100)] | None = None
-    update_factor: Annotated[float, Field(gt=0, le=100)] | None = None
-    longest_over_mean: Annotated[float, Field(ge=1, le=100)] | None = None
-    step_overhead_s: Annotated[float, Field(ge=0, le=1e4)] | None = None
-    generate_layer_s: Annotated[float, Field(gt=0, le=1)] | None = None
-    generate_batch: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    tensor_sync_s: tuple[float, float] | None = None  # colocated, between pools
-    reference_on_host: bool | None = None
-    sources: dict[str, str] = Field(default_factory=dict)
 
 
 Maturities = Literal["tuned", "as-it-comes", "script"]
@@ -105,7 +87,8 @@ class SoftwareSpec(Spec, FamilyStep):  # type: ignore[misc]  # both are frozen
     memory: FamilyMemory = Field(default_factory=FamilyMemory)
     finetune: FinetuneParameters | None = None  # None: nobody fine-tunes with it
     finetune_as: str = ""  # preset that stands for a pretraining family where it fine-tunes
-    rl: SoftwareRl = Field(default_factory=SoftwareRl)
+    rl: dict[str, Any] = Field(default_factory=dict)  # of `RlCosts`, and where they are from
+    trainer: str = ""  # preset that trains by RL or tunes where the layout has TP, PP or EP
     notes: str = ""
     sources: dict[str, str] = Field(default_factory=dict)
 

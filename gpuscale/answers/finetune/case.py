@@ -204,9 +204,9 @@ def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Fin
 def trained_by(asked: Memory, chosen: str, adapters: bool) -> tuple[Memory, str, SoftwareSpec]:
     """Question, name and family of what trains: another where the model is split, if it has one."""
     family = load_software(chosen)
-    if family.rl.trainer and asked.tp * asked.pp * asked.ep > 1:
+    if family.trainer and asked.tp * asked.pp * asked.ep > 1:
         habit = family.finetune.recompute if family.finetune else None
-        asked, chosen = replace(asked, recompute=asked.recompute or habit), family.rl.trainer
+        asked, chosen = replace(asked, recompute=asked.recompute or habit), family.trainer
     return asked, chosen, split_by(load_software(chosen), adapters=adapters)
 
 

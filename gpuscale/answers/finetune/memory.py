@@ -82,11 +82,7 @@ class TuningMemory(Peak):
     micro_batch_size: int
     longest_seq_len: int  # with all else as it is; 0: none fits
     largest_micro_batch: int
-    step_s: float
-    step_low_s: float  # 80 % interval
-    step_high_s: float
     maturity: str
-    tokens_per_s: float
     expected: FinetuneMemory
     ideal: FinetuneMemory
     decides: str  # the setting that nobody said and that turns the verdict

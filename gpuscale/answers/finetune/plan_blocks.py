@@ -80,11 +80,7 @@ class TuningPlan(Room):
     tokens: float
     chosen: Option
     n_gpus: int
-    step_s: float
-    step_low_s: float  # 80 % interval
-    step_high_s: float
     maturity: str  # tuned, as-it-comes or script: how wide the interval is
-    tokens_per_s: float
     decides: str  # the setting that nobody said and that moves the peak most
     run_s: float
     cost_usd: float | None

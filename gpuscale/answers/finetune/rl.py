@@ -86,7 +86,7 @@ class Asking:
             return parted
         if self.trained != "full":
             return case
-        if sharded and case.software.rl.trainer and self.estimate(case, rl).fits:
+        if sharded and case.software.trainer and self.estimate(case, rl).fits:
             return case  # another software splits the model
         fastest, least = case, (True, math.inf)
         for tp, pp, ep in [(1, 1, 1), *degrees(n_gpus, case)]:

@@ -53,10 +53,6 @@ class RlAnswer(Room):
     """A step of RL and its memory; the layout is that of training."""
 
     n_gpus: int
-    step_s: float
-    step_low_s: float  # 80 % interval
-    step_high_s: float
-    tokens_per_s: float
     samples_per_s: float
     bound: str
     decides: str  # the setting that nobody said and that moves the peak most

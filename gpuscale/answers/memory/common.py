@@ -52,11 +52,15 @@ def served_parts(m: ServingMemory) -> list[tuple[str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Room(Settled):
-    """How likely a job fits the fullest GPU. [byte]."""
+    """How likely a job fits the fullest GPU, and how long its step takes."""
 
     fits_probability: float
     peak_low_bytes: float  # 80 % interval, over what is open
     peak_high_bytes: float
+    step_s: float
+    step_low_s: float  # 80 % interval
+    step_high_s: float
+    tokens_per_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from gpuscale.core.stages import split_text
 from gpuscale.core.verdict import EVEN, LENGTHS, Open, between, probability, said, ways
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.io.inputs import Loaded, load_inputs
+from gpuscale.io.jobs import timed_step
 from gpuscale.io.maturity import settled_for
 from gpuscale.io.software import capabilities_of, load_software, usual_software
 from gpuscale.io.step_intervals import memory_interval_factor
@@ -125,6 +126,7 @@ def training_document(asked: Memory) -> Document:
         fewest_expected=risky,
         taken=taken_of(asked, loaded, layout),
         said_by=said_by(said, software),
+        **timed_step(loaded, layout, asked.job_settings),
     )
     return _document(asked, loaded, layout, facts, parameters, result)
 

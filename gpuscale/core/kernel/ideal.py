@@ -12,21 +12,13 @@ SOURCE = "How to Scale Your Model, rooflines and GPU chapter, quiz 1"
 
 
 @dataclass(frozen=True, slots=True)
-class KernelTime:
+class KernelTime(rl.RooflineTime):
     """Roofline of a kernel, and the rates that it was computed with."""
 
     kind: str  # "matmul" or the name of an elementwise operation
-    flop: float
-    bytes: float
-    intensity_flop_per_byte: float
-    ridge_flop_per_byte: float
     flop_per_s: float | None  # None: not known, memory alone counts
     bytes_per_s: float
     compute_dtype: str
-    compute_s: float
-    memory_s: float
-    time_s: float
-    bound: str  # "compute" | "memory"
     critical_m: float | None = None  # rows from which it is compute-bound; None: never
     critical_m_rule: float | None = None  # the same by the weights alone
     smallest_compute_bound_m: int | None = None

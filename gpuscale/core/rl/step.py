@@ -8,7 +8,9 @@ arXiv:2305.18290), GRPO (Shao et al. 2024, arXiv:2402.03300); weight sync and co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from gpuscale.core.bounds import STRICT, Among, NonNegativeInt, Within
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
@@ -45,20 +47,28 @@ UTILISATION_FRAC = 0.6
 """Share of a GPU's memory that a colocated engine takes: usual setting."""
 
 
+Engine = Annotated[str, Among(("colocated", "split", "async", "hf"))]
+Times = Annotated[float, Within(0, 100, above=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class RlCosts:
     """What a framework costs over the models alone, and its habits; the defaults are the models."""
 
-    rollout_factor: float = 1.0
-    update_factor: float = 1.0  # log-probabilities too
-    step_overhead_s: float = 0.0
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    rollout_factor: Times = 1.0
+    update_factor: Times = 1.0  # log-probabilities too
+    step_overhead_s: Annotated[float, Within(0, 1e4)] = 0.0
     interval_factor_80: float = 1.7  # holds 80 % of published steps
-    engine: str = "colocated"  # where rollouts run
+    engine: Engine = "colocated"  # where rollouts run
     packs: bool = True  # samples of an update put together without padding
     response_logits: bool = False  # of the responses alone, where samples are padded
-    generate_layer_s: float = 1e-3  # CPU time of one layer and token of `generate`
-    generate_batch: int = 0  # sequences of a GPU that `generate` takes at once; 0: all that fit
-    longest_over_mean: float = 2.0  # tokens of a response, where only one of them is known
+    # CPU time of one layer and token of `generate`; sequences of a GPU that it takes at once, 0:
+    # all that fit; tokens of the longest response over the mean, where only one of them is known
+    generate_layer_s: Annotated[float, Within(0, 1, above=True)] = 1e-3
+    generate_batch: NonNegativeInt = 0
+    longest_over_mean: Annotated[float, Within(1, 100)] = 2.0
     tensor_sync_s: tuple[float, float] = (TENSOR_SYNC_COLOCATED_S, TENSOR_SYNC_S)
     engine_frac: float = UTILISATION_FRAC  # of a GPU, colocated
     engine_sleeps: bool = True
