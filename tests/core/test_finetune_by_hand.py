@@ -176,6 +176,7 @@ def test_optimizers_by_hand():
     )
     assert matrix_state_bytes(optimizer("adamw-8bit"), 256, 1, 4.0) == 2 * (256 + 4)
     assert matrix_state_bytes(optimizer("muon"), 10, 10, 4.0) == 400
+    assert matrix_state_bytes(optimizer("adafactor"), 3, 5, 2.0) == 4 * 8  # a row and a column
     muon = peak(job(Method("full"), optim="muon"), replace(IDEAL, full_moment_bytes=4.0))
     others = N - 32 * LAYER  # AdamW's two moments outside the matrices
     assert muon.optimizer_bytes == pytest.approx(4 * (32 * LAYER) + 8 * others, rel=1e-5)
@@ -224,6 +225,26 @@ def test_a_cast_base_carries_fp32_between_layers(name, tokens, gib):
     assert found.kept_bytes + found.logits_bytes == pytest.approx(gib * 2**30, rel=0.03)
     less = peak(quantised, replace(QUIET, logits_eager_bytes=8.0), model)
     assert less.kept_bytes == found.kept_bytes / 2
+
+
+KEPT = {  # what a layer keeps beside plain LoRA
+    "full": {"method": Method("full")},
+    "q, v": {"method": Method(targets=("q", "v"))},
+    "dora": {"method": Method("dora")},
+    "packed": {"method": Method(base="nf4"), "p": replace(QUIET, packed_input_bytes=2.0)},
+    "casts": {"p": replace(QUIET, adapter_casts=True)},
+    "norms": {"p": replace(QUIET, norm_bytes=4.0)},
+    "edges": {"p": replace(QUIET, edge_bytes=4.0), "method": Method(base="nf4")},
+    "eager": {"attention": "eager"},
+}
+
+
+@pytest.mark.parametrize("what", KEPT)
+@pytest.mark.parametrize("name", ["llama3-8b", "qwen3-8b", "mixtral-8x7b", "deepseek-v2-lite"])
+def test_all_that_a_layer_keeps_is_split_by_tp_and_sequence_parallelism(name, what):
+    """Korthikanti et al. (2022), section 4.2.2: a layer keeps s b h (34 + 5 a s / h) / t."""
+    more = {"model": load_model(name).spec} | KEPT[what]
+    assert kept(tp=2, **more) == pytest.approx(kept(**more) / 2, rel=1e-6)
 
 
 def test_what_methods_and_kernels_keep_beside():

@@ -11,6 +11,7 @@ from gpuscale.core.finetune.bench import (
     BenchSpace,
     Trial,
     candidates,
+    changed,
     closest,
     counts_of_gpus,
     enough,
@@ -219,6 +220,15 @@ def test_remedies_follow_one_another_until_it_fits(usable, n):
         total = r.total_bytes
     words = [r.words for r in found if r.name == "method"]
     assert not words or ("--method lora" in words[0] and "--method qlora" in words[1])
+
+
+def test_adapters_train_beside_all_layers():
+    bench = SimpleNamespace(legal=lambda _: True, moves=lambda _: True)
+    full = replace(job(), method=Method("full", frozen_layers=3))
+    assert changed(bench, full, "method").method == Method("lora", frozen_layers=0)
+    lora = replace(job(), method=Method("lora"))
+    assert changed(bench, lora, "method").method == Method("lora", base="nf4")
+    assert changed(bench, replace(lora, method=Method("lora", base="nf4")), "method") is None
 
 
 def test_what_saves_little_is_no_remedy():

@@ -67,10 +67,11 @@ def test_states_of_adapters(zero):
     assert away == near(**(want | {"base_bytes": 0, "optimizer_bytes": 0, "host_bytes": host}))
 
 
+@pytest.mark.parametrize("frozen", [0, 24])
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_states_of_full_training(zero):
+def test_states_of_full_training(zero, frozen):
     """Weights of 2 bytes, gradients of 2, master and moments of 12, each from its stage on."""
-    whole = counts(MIXTRAL, Method("full"))
+    whole = counts(MIXTRAL, Method("full", frozen_layers=frozen))
     share = whole.trained_params / whole.total_params
 
     def of(least):
@@ -84,17 +85,19 @@ def test_states_of_full_training(zero):
     }  # fmt: skip
     if zero == 3:
         want |= {"gathered_bytes": 2 * 1.5 * LAYER, "gathered_edge_bytes": 2 * EDGE + 4096}
-    assert states("full", zero) == near(**want)
-    away = states("full", zero, ("parameters", "gradients", "optimizer"))
+    assert states("full", zero, frozen_layers=frozen) == near(**want)
+    away = states("full", zero, ("parameters", "gradients", "optimizer"), frozen_layers=frozen)
     left = min(gradients, 2 * LAYER)
     host = 2 * of(3) + gradients + held_bytes
     gone = {"base_bytes": 0, "optimizer_bytes": 0, "step_bytes": 0, "gradients_bytes": left}
     assert away == near(**(want | gone | {"host_bytes": host}))
-    inward = states("full", zero, optim=replace(ADAM, in_backward=True))
+    inward = states("full", zero, frozen_layers=frozen, optim=replace(ADAM, in_backward=True))
     assert inward.gradients_bytes == pytest.approx(2 * LAYER) and inward.step_bytes == 0.0
-    paged = states("full", zero, optim=replace(ADAM, paged=True))
+    paged = states("full", zero, frozen_layers=frozen, optim=replace(ADAM, paged=True))
     assert paged.optimizer_bytes == pytest.approx(held_bytes / 3)
-    buckets = states("full", zero, p=replace(HEAVY, replica_buckets=True)).gradients_bytes
+    buckets = states(
+        "full", zero, frozen_layers=frozen, p=replace(HEAVY, replica_buckets=True)
+    ).gradients_bytes
     assert buckets == pytest.approx(gradients * (2 if zero == 0 else 1))
 
 
@@ -146,3 +149,13 @@ def test_buckets_of_the_lower_stages(zero, held):
     p = replace(IDEAL, reduce_bucket_bytes=2 * 2 * 5e8)
     assert bucket_bytes(Layout(8, 8, dp=4, zero_stage=zero), p) == held
     assert bucket_bytes(Layout(8, 1, zero_stage=zero), p) == 0.0
+
+
+def test_the_largest_layer_is_gathered():
+    """DeepSeek-V2-Lite: its first layer is dense, the others hold 64 experts and two shared."""
+    model = load_model("deepseek-v2-lite").spec
+    job = Job(Method("full"), ADAM, Layout(8, 8, dp=8, zero_stage=3))
+    (stage,) = layout_stages(model_facts(model).weights, "even", job.layout)
+    found = stage_states(stage, 0, counts(model, job.method), job, HEAVY)
+    experts = (64 + 2) * 3 * 2048 * 1408
+    assert 2 * 1.5 * experts < found.gathered_bytes < 2 * 1.5 * 1.04 * experts

@@ -37,8 +37,10 @@ from gpuscale.core.network.expected import (
     blend_levels,
     deduplicated_frac,
     destination_nodes,
+    exchange_traffic,
     expected_collective_time_s,
     group_time_s,
+    traffic_of,
     tree_channels_s,
 )
 from gpuscale.core.network.hierarchy import (
@@ -453,6 +455,29 @@ def test_hops_over_the_network_have_their_own_time():
         assert timed(op, 8, 8, fabric=apart, algorithm=how) == timed(op, 8, 8, algorithm=how)
     four = timed("all-to-all", 8, 2, fabric=apart) - timed("all-to-all", 8, 2)
     assert four == pytest.approx(2 * (1e-3 - 1e-6), rel=1e-6)
+
+
+def test_switches_reduce_where_they_can_and_nobody_asked_for_another_way():
+    nvls = FabricCalibration(LinkCalibration("nvls", {"ring": PLAIN, "nvls": PLAIN}), LINK)
+    for algorithm, ranks, fabric, want in (
+        ("auto", 8, nvls, True),
+        ("custom", 8, nvls, True),
+        ("ring", 8, nvls, False),
+        ("tree", 8, nvls, False),
+        ("auto", 8, FABRIC, False),
+        ("auto", 2, nvls, False),
+        ("nvls", 8, FABRIC, True),
+    ):
+        x = RankGroup("all-reduce", B, ranks, ranks, fabric, UP, OUT, algorithm)
+        assert x.in_switch is want, (algorithm, ranks)
+
+
+def test_tokens_that_go_to_every_rank_are_sent_once_each():
+    """Without duplicates to leave out nothing is fanned out again inside the other node."""
+    assert traffic_of("all-to-all", B, 16, 8) == exchange_traffic(B, 16, 8)
+    half = traffic_of("all-to-all", B, 16, 8, 0.5)
+    assert half.outer_bytes == exchange_traffic(B, 16, 8).outer_bytes / 2
+    assert half.inner_bytes - exchange_traffic(B, 16, 8).inner_bytes == B / 2 * 7 / 8
 
 
 def test_small_figures_are_no_exceptions():

@@ -15,6 +15,7 @@ from gpuscale.core.plan.scan import (
     Conditions,
     choose,
     cost_of,
+    excess,
     least_gpus,
     shortfalls,
     with_efficiency,
@@ -52,6 +53,17 @@ def test_conditions_at_their_edges():
     assert shortfalls(over, Conditions()) == ["does not fit by 5.0 GB"]
     unsafe = replace(ROW, fits=False, peak_bytes=79e9)
     assert "upper end" in shortfalls(unsafe, Conditions())[0]
+
+
+def test_the_condition_that_is_missed_by_most():
+    missed = Conditions(5 * DAY, 1.5e6, 0.6, 1.6)  # 2, 1.333, 1.5 and 1.25 times over
+    assert excess(ROW, missed) == 2.0
+    assert excess(ROW, Conditions()) == 1.0 and excess(ROW, Conditions(20 * DAY)) == 1.0
+    assert excess(ROW, Conditions(budget_usd=1e6)) == 2.0
+    assert excess(ROW, Conditions(mfu_at_least=0.6)) == pytest.approx(1.5)
+    assert excess(ROW, Conditions(max_step_s=1.6)) == 1.25
+    assert excess(replace(ROW, days=None, usd=None), missed) == pytest.approx(1.5)
+    assert excess(replace(ROW, fits=False), Conditions()) == float("inf")
 
 
 def test_gpus_of_a_deadline():
@@ -101,6 +113,7 @@ def test_the_row_that_answers():
     assert choose(rows[:1], "step-time") is None
     twins = [ROW, replace(ROW, tokens_per_s=801.0)]
     assert all(choose(twins, "step-time", size) is twins[1] for size in ("fewest", "most", ""))
+    assert choose(twins, "tokens-per-dollar") is choose(twins, "memory-headroom") is twins[1]
 
 
 # --- pins ----------------------------------------------------------------------------------------
@@ -138,6 +151,10 @@ PINS = [  # pins, what they make of the space
     ({"offload": "none,optimizer"}, {"offload_optimizer": (False, True)}),
     ({"sequence_parallel": "off"}, {"sequence_parallel": (False,)}),
     ({"sequence_parallel": "both"}, {"sequence_parallel": (True, False)}),
+    ({"zero": "0..2"}, {"zero_stage": (0, 1, 2)}),
+    ({"recompute_layers": "1..3"}, {"recompute_layers": (1, 2, 3)}),
+    ({"recompute_layers": "30..40"}, {"recompute_layers": (30, 31, 32)}),
+    ({"dp": "4..16"}, {"dp": (4, 8, 16)}),
 ]
 
 
@@ -212,6 +229,9 @@ EMPTY = [
      "DualPipe"),
     ({"tp": "2", "pp": "2", "dp": "2", "cp": "1"}, "leaves cp=8 of 64 GPUs"),
     ({"tp": "2", "micro_batch": "512", "dp": "4,8"}, "does not divide the global batch"),
+    # the combination that comes furthest: heads stop TP 8 x CP 8, not the number of GPUs
+    ({"tp": "4,8", "cp": "8", "pp": "1,4", "dp": "1", "cp_kind": "ulysses"}, "heads"),
+    ({"tp": "4,8", "cp": "8", "pp": "4"}, "tp*cp*pp=128 does not divide 64 GPUs"),
 ]  # fmt: skip
 
 
