@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
@@ -25,6 +26,7 @@ LARGEST_NODE = 16
 """GPUs of a scale-up domain up to which it is the node that a row prints."""
 
 
+@lru_cache(maxsize=1024)
 def gpu_preset(text: str) -> str | None:
     """GPU preset of a printed name; None for one that is not known, or not stated.
 
