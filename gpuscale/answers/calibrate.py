@@ -10,23 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers.ask import Asked, Calibrated, text
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.evidence.fit.records import FitLine
+from gpuscale.meant import packaged
 from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
     from gpuscale.evidence.score.records import ScoredRow
     from gpuscale.render.document import Block, Document
 
-TEMPLATES = {
-    "gemm": "m,n,k,dtype,gpu,time_us,kernel,includes,source\n"
-    "4096,8192,8192,bfloat16,H100-SXM-80GB,720.0,torch,gemm_only,own",
-    "collectives": "op,gpu,n_gpus,gpus_per_node,fabric,size_bytes,time_us,algorithm,note,source\n"
-    "all_reduce,H100-SXM-80GB,16,8,IB NDR 400G/GPU,1073741824,4500,NCCL auto,,own",
-    "runs": "source,framework,model,layers,hidden,heads,kv_heads,ffn,gated_mlp,vocab,gpu,n_gpus,"
-    "gpus_per_node,fabric,seq_len,global_batch,micro_batch,tp,pp,vpp,cp,ep,dp,dp_sharding,"
-    "sequence_parallel,recompute,precision,step_time_s\n"
-    "own,Megatron-Core,Llama-3 8B,32,4096,32,8,14336,yes,128256,H100-SXM-80GB,64,8,"
-    "IB NDR 400G/GPU,8192,128,1,2,1,1,1,,32,ZeRO-1,yes,none,bf16,2.1",
-}
+TEMPLATES: dict[str, str] = packaged("templates.toml")
 """Header and one example row of each file that can be given."""
 
 

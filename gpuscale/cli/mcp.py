@@ -26,21 +26,9 @@ if TYPE_CHECKING:
 TOOLS = tuple(
     name
     for name in (
-        "plan",
-        "memory",
-        "serve",
-        "collective",
-        "roofline",
-        "network",
-        "checkpoint",
-        "timeline",
-        "model",
-        "compare",
-        "launch-check",
-        "diagnose",
-        "explain",
-        "presets",
-    )
+        "plan memory serve collective roofline network checkpoint timeline model compare "
+        "launch-check diagnose explain presets"
+    ).split()
     if name in COMMANDS
 )
 """Commands that answer a question and touch no file but those they are told to read."""

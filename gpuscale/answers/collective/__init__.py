@@ -23,18 +23,7 @@ from gpuscale.errors import unknown_name
 if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
-ALIASES = {
-    "ag": "all-gather",
-    "rs": "reduce-scatter",
-    "ar": "all-reduce",
-    "a2a": "all-to-all",
-    "allgather": "all-gather",
-    "reducescatter": "reduce-scatter",
-    "allreduce": "all-reduce",
-    "alltoall": "all-to-all",
-    "p2p": "send-recv",
-    "sendrecv": "send-recv",
-}
+ALIASES = {"ag": "allgather", "rs": "reducescatter", "ar": "allreduce", "a2a": "alltoall"}
 
 
 ROUTINGS = ("bound", "with-replacement", "without-replacement")
@@ -45,10 +34,10 @@ def _op(value: str, label: str) -> str:
     from gpuscale.core.network.collective import OPS
 
     name = value.strip().lower().replace("_", "-")
-    name = ALIASES.get(name, name)
-    if name not in OPS:
+    short = ALIASES.get(name, name).replace("-", "").replace("p2p", "sendrecv")
+    if (op := next((op for op in OPS if op.replace("-", "") == short), None)) is None:
         raise unknown_name("collective", name, OPS, f"known: {', '.join(OPS)}")
-    return name
+    return op
 
 
 def complete_op(incomplete: str) -> list[str]:

@@ -153,17 +153,7 @@ def layout_of(
     return layout
 
 
-OWN = (
-    "loss",
-    "recompute",
-    "compiled",
-    "zero_stage",
-    "optimizer",
-    "rank",
-    "targets",
-    "seq_len",
-    "micro_batch",
-)
+OWN = ("loss recompute compiled zero_stage optimizer rank targets seq_len micro_batch").split()
 """Habits that are keys of a family's `[finetune]` table too."""
 
 

@@ -70,20 +70,11 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         "gpuscale.answers.diagnose.records:Diagnosis",
     )
     EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 4096"
-    HEADLINES: ClassVar[tuple[str, ...]] = (
-        "step_s",
-        "roofline_s",
-        "mfu",
-        "tokens_per_s",
-        "peak_bytes",
-        "layout.tp",
-        "layout.cp",
-        "layout.pp",
-        "layout.dp",
-        "run.days",
-        "chosen.n_gpus",
-        "chosen.step_s",
-        "chosen.mfu",
+    HEADLINES: ClassVar[tuple[str, ...]] = tuple(
+        (
+            "step_s roofline_s mfu tokens_per_s peak_bytes layout.tp layout.cp layout.pp layout.dp "
+            "run.days chosen.n_gpus chosen.step_s chosen.mfu"
+        ).split()
     )
     GROUP: ClassVar[str] = "machines"
     OF_TASKS: ClassVar[tuple[str, ...]] = TRAIN

@@ -9,24 +9,10 @@ from gpuscale.core.step.maturity import TUNED
 from gpuscale.core.step.records import Hardware, Software
 
 _SHEET = (
-    "name",
-    "architecture",
-    "bf16_flop_per_s",
-    "fp8_flop_per_s",
-    "fp4_flop_per_s",
-    "hbm_bytes",
-    "hbm_bytes_per_s",
-    "n_compute_units",
-    "gpus_per_node",
-    "scaleup_domain_gpus",
-    "scaleup_bytes_per_s",
-    "scaleout_bytes_per_s",
-    "host_link_bytes_per_s",
-    "fabric_class",
-    "l2_bytes",
-    "form",
-    "in_switch_reduction",
-)
+    "name architecture bf16_flop_per_s fp8_flop_per_s fp4_flop_per_s hbm_bytes hbm_bytes_per_s "
+    "n_compute_units gpus_per_node scaleup_domain_gpus scaleup_bytes_per_s scaleout_bytes_per_s "
+    "host_link_bytes_per_s fabric_class l2_bytes form in_switch_reduction"
+).split()
 _DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Hardware) if f.name not in _SHEET}
 
 IDEAL_ELEMENTWISE_FACTOR = 0.4

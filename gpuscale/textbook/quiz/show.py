@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from gpuscale.core.quantity import format_si
+from gpuscale.io.toml import read_toml
 from gpuscale.textbook.quiz.evaluate import QuizQuestion
 
-DIMENSION = {
-    "B": "bytes",
-    "B/s": "bytes_per_s",
-    "FLOP": "flop",
-    "FLOP/s": "flop_per_s",
-    "s": "s",
-    "Hz": "hz",
-    "W": "w",
-    "USD": "usd",
-    "USD/h": "usd_per_hour",
-}
+UNITS = read_toml(Path(__file__).parent / "data" / "units.toml")
+DIMENSION: dict[str, str] = UNITS["dimension"]
 """Unit of an answer -> dimension of `core.quantity`."""
 
 _PLAIN_UNITS = ("1", "text", "formula", "shape", "bool", "SM", "")
-_READABLE = {
-    "slot": "slots",
-    "day": "days",
-    "token": "tokens",
-    "ktoken": "k tokens",
-    "Mtoken": "M tokens",
-    "ktoken/s": "k tokens/s",
-    "Kitoken": "Ki tokens",
-    "Mitoken": "Mi tokens",
-}
+_READABLE: dict[str, str] = UNITS["readable"]
 
 
 def number(value: float) -> str:
