@@ -426,3 +426,26 @@ def test_what_a_tpu_was_short_by_is_said():
     )
     memory = asked("-", stdin=text)["out_of_memory"]
     assert memory["short_bytes"] == pytest.approx(14.42 * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("place", "low", "high"),
+    [("2 nodes of 8, 4 x 200G IB", 80e9, 105e9), ("2 nodes of 8, one 100G IB", 15e9, 28e9)],
+)
+def test_the_network_is_the_one_that_is_told(place, low, high):
+    """nccl-tests#119: 96 GB/s is the target of four NICs of 200 Gb/s."""
+    args = ("--kind=network", "--gpu=a100", "--gpus=16", f"--cluster={place}")
+    found = asked(*args, "--measured", f"busbw={(low + high) / 2e9} GB/s")
+    assert found["verdict"] == "normal" and low < found["predicted"]["value"] < high
+    assert "--set" in found["predicted"]["by"]
+
+
+def test_a_node_without_nvlink_is_not_held_against_one_that_has_it():
+    args = ("--kind=network", "--gpu=a100", "--gpus=8", "--cluster=one node, PCIe")
+    found = asked(*args, "--measured", "busbw=18 GB/s; expected=20 GB/s")
+    assert found["predicted"]["value"] < 40e9 and found["verdict"] == "normal"
+
+
+def test_a_word_more_is_no_reason_to_refuse():
+    found = asked("--kind", "serving", "--measured", "ttft=40 s; waiting=50; expected=1 s")
+    assert found["ratio"] == 40

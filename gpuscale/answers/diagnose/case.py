@@ -45,6 +45,7 @@ class RunCase:
     gpu: GpuSpec | None = None
     gpus: int | None = None
     nodes: int | None = None
+    place: str = ""  # the machines, in words
 
     def number(self, name: str) -> float | None:
         """Return a setting as a number."""
@@ -62,6 +63,24 @@ class RunCase:
     def log_text(self, name: str) -> str | None:
         """Text of a name in the logs."""
         return next((t for log in self.logs if (t := log.text(name)) is not None), None)
+
+    @property
+    def nics(self) -> tuple[float, float]:
+        """NICs of a node, and byte/s of each, as the words for the machines say; 0 where not."""
+        if (hit := WIRES.search(self.place)) is None:
+            return 0.0, 0.0
+        alone = 1 if float(hit[2]) <= LONE else 0
+        count = SPELLED.get(hit[1]) or int(hit[1]) if hit[1] else alone
+        return count, float(hit[2]) * 1e9 / 8
+
+    @property
+    def what_if(self) -> list[str]:
+        """What the words for the machines change in the cluster that is taken: for --set."""
+        count, rate = self.nics
+        if not (count and rate):
+            return []
+        egress = f"cluster.node_egress_bytes_per_s={count * rate / 1e9:g} GB/s"
+        return [egress, f"cluster.nics_per_node={count:g}"]
 
     @property
     def params(self) -> float:
@@ -129,6 +148,7 @@ def read_case(asked: Diagnose) -> RunCase:
         model_name=model_name,
         gpu_name=gpu_name,
         logs=logs,
+        place=(asked.cluster or "").lower(),
     )
     _known(case, asked)
     return case
@@ -231,15 +251,11 @@ def _settings(asked: Diagnose, logs: list[Log]) -> dict[str, str]:
             found.setdefault(name, str(fact.value))
     for text in asked.settings:
         found |= {names.get(key, key): value for key, value in _said_settings(text)}
-    for name in ("seq_len", "global_batch", "precision", "method", "gpus", *_pins(asked)):
-        if (given := getattr(asked, name)) is not None:
+    options = "seq_len global_batch precision method gpus attention loss optimizer".split()
+    for name in (*options, *asked.pinned):
+        if (given := getattr(asked, name, None)) is not None:
             found[name] = str(given)
     return found
-
-
-def _pins(asked: Diagnose) -> Iterator[str]:
-    yield from asked.pinned
-    yield from (n for n in ("attention", "loss", "optimizer") if getattr(asked, n, None))
 
 
 def _said_settings(text: str) -> Iterator[tuple[str, str]]:
@@ -324,7 +340,14 @@ def _own_figures(logs: list[Log]) -> tuple[Figure, ...]:
     return tuple(found.values())
 
 
-SPELLED = {"one": 1, "two": 2, "three": 3, "four": 4, "single": 1}
+SPELLED = {"one": 1, "two": 2, "three": 3, "four": 4, "eight": 8, "single": 1}
+WIRES = re.compile(
+    r"(?:(\d{1,2}(?=\s?x)|one|two|four|eight|single)\s?x?\s?)?(?:[hne]dr\s?)?\b(\d{1,3})\s?g"
+    r"(?:b/s|bps|be\b|bit|b?\s?(?:ib|infiniband|roce|ethernet|efa|nic|link|,|;|$))"
+)
+"""``4 x 200G IB``, ``one 100G IB``: NICs of a node and their rate."""
+LONE = 100
+"""Gb/s up to which a network without a number of NICs has one of them in a node."""
 
 
 def _known(case: RunCase, asked: Diagnose) -> None:
@@ -333,9 +356,12 @@ def _known(case: RunCase, asked: Diagnose) -> None:
 
     with suppress(GpuscaleError):
         if case.model_name:
-            case.model = _model(_short(case.model_name))
+            case.model = _model(
+                re.sub(r"\s*\((?:VLM|text|bf16|fp16)\)", "", case.model_name).strip()
+            )
     where = asked.cluster or case.log_text("machine") or ""
-    for name in (where, case.gpu_name):
+    plain = re.search(r"\bpcie\b(?! switch)|(?:no|without) nvlink", case.place)
+    for name in (where, f"{case.gpu_name} PCIe" if plain else "", case.gpu_name):
         if name and case.cluster is None:
             with suppress(GpuscaleError):
                 case.cluster = load_cluster(name)
@@ -348,9 +374,11 @@ def _known(case: RunCase, asked: Diagnose) -> None:
     for text in (asked.gpus, case.settings.get("gpus")):
         if case.gpus is None and text and (hit := re.search(r"\d[\d,]*", text)):
             case.gpus = int(hit[0].replace(",", "")[:9]) or None
-    words = f"{asked.cluster or ''}".lower()
+    words = case.place
     named = re.search(
-        r"\b(\d+|one|two|three|four|single)\s*(?:x\s*)?(?:node|vm|machine|host)s?\b", words
+        r"\b(\d+|one|two|three|four|single)\s*(?:x\s*)?(?:p\d\w* )?"
+        r"(?:node|vm|machine|host|pod|instance|server)s?\b",
+        words,
     )
     if named:
         case.nodes = SPELLED.get(named[1]) or int(named[1][:6])
@@ -361,11 +389,6 @@ def _known(case: RunCase, asked: Diagnose) -> None:
         case.nodes = -(-case.gpus // max(1, each))
     elif re.search(r"\bn nodes|\bnodes of \d+|\d+ switch levels", words):
         case.nodes = 2
-
-
-def _short(name: str) -> str:
-    """Return a model's name without what loaders of names do not know."""
-    return re.sub(r"\s*\((?:VLM|text|bf16|fp16)\)", "", name).strip()[:200]
 
 
 def named_params(name: str) -> list[float]:

@@ -162,8 +162,11 @@ def _verdict(d: Diagnosis) -> str:
     if d.verdict == "normal":
         plain = next((c for c in of if c.gain_frac == 0.0), lead)
         because = plain.speaks_for[0] if plain.speaks_for else "nothing said is a fault's sign"
-        likely = (c for c in of if c.probability > LEAST_LIKELY)
-        costs = [_cost(c) for c in likely if c.gain_frac >= LEAST_COST]
+        costs = [  # of the layout: its signs, and the share of the step
+            f"{c.title} ({', '.join(c.speaks_for[:3])}) costs {c.explains_factor:.2g}x"
+            for c in of
+            if c.probability > LEAST_LIKELY and c.gain_frac >= LEAST_COST
+        ]
         layout = f" The layout is the cause: {'; '.join(costs)}." if costs else ""
         such = "this layout" if costs else "such a run"
         return f"Normal for {such} ({because}): {_reach(d)}{layout}"
@@ -178,11 +181,6 @@ def _verdict(d: Diagnosis) -> str:
     if d.predicted is not None and d.predicted.ratio > 1:
         return f"It is worse than that; nothing said tells which of: {names}."
     return f"What was said tells nothing; most such complaints are a fault, first of {names}."
-
-
-def _cost(c: NamedCause) -> str:
-    """Say what a layout costs: its signs, and the share of the step."""
-    return f"{c.title} ({', '.join(c.speaks_for[:3])}) costs {c.explains_factor:.2g}x"
 
 
 def _reach(d: Diagnosis) -> str:

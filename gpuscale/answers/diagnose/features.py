@@ -108,9 +108,9 @@ def _figures(case: RunCase, f: Features) -> None:
 
 def _machine(case: RunCase, f: Features) -> None:
     words = case.said
-    for name, count in (("gpu", case.gpus), ("node", case.nodes)):
-        if count is not None:
-            f |= {f"{name}s": float(count), f"multi_{name}": "yes" if count > 1 else "no"}
+    for name, n in (("gpu", case.gpus), ("node", case.nodes)):
+        if n is not None:
+            f |= {f"{name}s": float(n), f"multi_{name}": "yes" if n > 1 else "no"}
     if f.get("multi_node") == "yes":
         f.setdefault("multi_gpu", "yes")
     if case.kind == "serving" and not told("several_nodes", words):
@@ -121,29 +121,32 @@ def _machine(case: RunCase, f: Features) -> None:
         f["multi_node"] = "yes"
     if told("consumer", words) and (f.get("multi_gpu") == "yes" or case.kind == "network"):
         f["consumer_p2p"] = "yes"
-    if hit := re.search(
-        r"(\d+) *x? *(?:hdr|ndr|edr|nics?|ports|hcas?)|(\d+) *x *\d{2,3} ?g", words
-    ):
-        f["nics"] = float(hit[1] or hit[2])
-    elif re.search(r"\bone (?:[a-z]+ )?\d{2,3} ?g|one nic|single nic|one port", words):
-        f["nics"] = 1.0
+    count, rate = case.nics
+    if count := count or _ports(words):
+        f["nics"] = count
     if "nics" in f and case.gpus and (case.nodes or 1) > 1:
         over = float(f["nics"]) / (case.gpus / (case.nodes or 1))
         f["nics_over_gpus"] = over
         if over > 1:
             f.pop("ratio", None)  # the wish is of links that no GPU reaches
-    if (rate := re.search(r"(?:\d+ *x|one (?:[a-z]+)?|1 *x) *(\d{2,3}) ?g", words)) and f.get(
-        "busbw"
-    ):
-        f["nic_share"] = float(f["busbw"]) / (float(rate[1]) * 1e9 / 8)
     if case.kind == "serving" and (case.nodes or 1) > 1 and case.gpus:
         if (case.number("tp") or 1) > case.gpus / (case.nodes or 1):
             f["tp_over_nodes"] = "yes"
-    c, busbw = case.cluster, f.get("busbw")
-    if c is not None and c.node_egress_bytes_per_s and (c.nics_per_node or 1) > 1 and busbw:
-        each = c.node_egress_bytes_per_s / (c.nics_per_node or 1)
-        if f.get("multi_node") == "yes" and 0.6 <= float(busbw) / each <= 1.1:
+    c, busbw = case.cluster, float(f.get("busbw", 0.0))
+    if c is not None and c.node_egress_bytes_per_s and not rate:
+        count = c.nics_per_node or 1
+        rate = c.node_egress_bytes_per_s / count
+    if busbw and rate and f.get("multi_node") == "yes":
+        f["nic_share"] = busbw / rate
+        if (count or 1) > 1 and 0.6 <= busbw / rate <= 1.1:
             f["near_one_nic"] = "yes"
+
+
+def _ports(words: str) -> float:
+    """NICs of a node where only their number is said."""
+    if hit := re.search(r"(\d+) *x? *(?:hdr|ndr|edr|nics?|ports|hcas?)", words):
+        return float(hit[1])
+    return 1.0 if re.search(r"one nic|single nic|one port", words) else 0.0
 
 
 def _model(case: RunCase, f: Features) -> None:

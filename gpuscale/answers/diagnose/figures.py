@@ -202,6 +202,9 @@ def read_figures(measured: Sequence[str], expected: Sequence[str]) -> tuple[Figu
             wishes.append(text)
             continue
         known = quantity_name(name)
+        if known is None and found:  # a word more on the figure before: `waiting=50`
+            found[-1] = replace(found[-1], text=f"{found[-1].text}; {name}={text}")
+            continue
         if known is None:
             raise GpuscaleError(
                 f"--measured: `{name[:40]}` is no quantity that is known",

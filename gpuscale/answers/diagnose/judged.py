@@ -92,7 +92,7 @@ def diagnosed(asked: Diagnose) -> Answered:
         ratio=ratio,
         spread=spread,
         models=factors,
-        as_told="ratio" not in features and model is not None and _as_told(model),
+        as_told="ratio" not in features and "as_told" in features,
     )
     verdict, share = verdict_of(judged)
     leading = sorted(judged[:NAMED], key=lambda j: j.verdict != verdict)
@@ -125,21 +125,19 @@ def diagnosed(asked: Diagnose) -> Answered:
     return Answered(asked, case, diagnosis, features)
 
 
-def _as_told(p: Predicted) -> bool:
-    """Say whether a run does what the planner says of it as it was told."""
-    return BETTER < p.ratio < 1 or (p.ratio < AS_TOLD and p.low <= p.measured <= p.high)
-
-
 def _hold_against(p: Predicted, case: RunCase, features: Features) -> None:
     """Put to the features what the planner says of figure and wish.
 
     More than it allows was expected of a run that does as it says: the wish counts no more.
     """
     features["model_ratio"] = p.ratio
+    inside = p.low <= p.measured <= p.high
+    if BETTER < p.ratio < 1 or (p.ratio < AS_TOLD and inside):
+        features["as_told"] = "yes"
     if p.quantity not in COUNTED and "expected_text" in features:
         features["model_time_ratio"] = p.ratio
     figure = next((f for f in case.figures if f.name == p.quantity), None)
-    if figure is None or not figure.expected or not p.low <= p.measured <= p.high:
+    if figure is None or not figure.expected or not inside:
         return
     less, wish = figure.quantity.less_is_better, figure.expected
     if (wish < p.low / BEYOND) if less else (wish > p.high * BEYOND):

@@ -66,6 +66,8 @@ def _demand(case: RunCase, f: Features) -> None:
         cards = size / case.gpu.hbm_bytes
         if told("offloading", case.software):
             f["weights_share"] = cards / (case.gpus or 1)
+        if f.get("oom") == "yes" and not told("filling", case.software):
+            f["oom_weights"] = cards / (case.gpus or 1)
         if case.kind == "serving" and (tp := case.number("tp")):
             f["tp_over_need"] = tp / max(1.0, cards)
     clients = case.number("clients") or case.number("max_num_seqs")

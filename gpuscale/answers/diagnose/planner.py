@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.diagnose.records import Predicted
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.causes import first_of, load_table
+from gpuscale.io.causes import first_of, load_table, told
 from gpuscale.io.models import load_model
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _plan_case(case: RunCase, changes: dict[str, Any], layout: Any = None) -> An
         gpus=case.gpus,
         cluster=case.cluster.name,
         software=first_of(load_table("_words")["software"], case.software),
-        set=sets,
+        set=[*sets, *case.what_if],
         fit="expected",
         **given,
     )
@@ -265,7 +265,8 @@ OF_SERVED: dict[str, str] = load_table("_known")["served"]
 
 
 def _serving(case: RunCase, causes: Mapping[str, Cause]) -> Said:
-    if case.model is None or case.gpu is None:
+    own = case.software and not told("serving", case.software)  # a loop of its own is no engine
+    if case.model is None or case.gpu is None or own:
         return None, {}
     base = _served(case, {})
     by = f"gpuscale serve {case.model.name} --gpu {case.gpu.name} --gpus {case.gpus or 1}"
@@ -330,14 +331,16 @@ def _collective(case: RunCase, _: Mapping[str, Cause]) -> Said:
     usual = case.log_number("message_bytes") or 8e9
     size = max((float(r["size"].value) for r in rows), default=usual)
     word = (op[0] if op else "all-reduce").replace("_", "-").replace(" ", "-")
-    expected = Collective(word, case.cluster.name, gpus=n, bytes=size).answer().result.expected
+    asked = Collective(word, case.cluster.name, gpus=n, bytes=size, set=case.what_if)
+    expected = asked.answer().result.expected
     if expected is None:
         return None, {}
     algbw = size / expected.time_s
     factor = 2 * (n - 1) / n if "reduce" in word and "scatter" not in word else (n - 1) / n
     values = {"busbw": algbw * factor, "algbw": algbw}
     by = f"gpuscale collective {word} {case.cluster.name} --gpus {n} --bytes {size:.3g}"
-    nics = case.cluster.nics_per_node or 1
+    by += "".join(f" --set '{change}'" for change in case.what_if)
+    nics = case.nics[0] or case.cluster.nics_per_node or 1
     factors = {"single-nic": float(nics)} if nics > 1 and (case.nodes or 1) > 1 else {}
     return _compared(case, values, _around(NETWORK_SPREAD), by), factors
 

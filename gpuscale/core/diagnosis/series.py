@@ -116,14 +116,11 @@ def warm_up(values: Sequence[float], skip: int = 0) -> int:
     k = 0
     while k < min(most, n - 1):
         ratio = values[k] / later
-        if 1 / WARM_FACTOR <= ratio <= WARM_FACTOR and not (k < skip and n > 3 and _off(ratio)):
+        off = not NEAR[0] <= ratio <= NEAR[1]
+        if 1 / WARM_FACTOR <= ratio <= WARM_FACTOR and not (k < skip and n > 3 and off):
             break
         k += 1
     return k
-
-
-def _off(ratio: float) -> bool:
-    return not NEAR[0] <= ratio <= NEAR[1]
 
 
 @dataclass(frozen=True, slots=True)
