@@ -20,7 +20,7 @@ from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import FP32_BYTES
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
-from gpuscale.io.frameworks import older_ways
+from gpuscale.io.frameworks import framework_habits, older_ways
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.maturity import reach_of
 from gpuscale.io.software import load_software, split_by
@@ -177,10 +177,12 @@ def optimizer_of(asked: Memory, habits: FinetuneParameters, fused: bool) -> Opti
         ) from None
 
 
-def _attention_of(software: SoftwareSpec, taken: Mapping[str, Habit]) -> str:
-    """Kernel of attention, by the framework's habit."""
-    if "attention" in taken and taken["attention"].value == "eager":
-        return "eager"
+def _attention_of(software: SoftwareSpec, named: str, facts: Mapping[str, str], at: Loaded) -> str:
+    """Kernel of attention by the framework's habit, for a model on a GPU."""
+    more = {"positions": at.model.position, "architecture": at.gpu.architecture}
+    kernel = framework_habits(named, {**facts, **more}).get("attention")
+    if kernel and kernel.value in ("eager", "best"):
+        return str(kernel.value)
     return "flash2" if software.flash_generation == "2" else "best"
 
 
@@ -262,7 +264,7 @@ def make_case(
         layout=layout_of(asked, model, own, seq_len, offload, family),
         loss=asked.loss or habits.loss,
         offload=frozenset(offload),
-        attention=asked.attention or _attention_of(own, taken),
+        attention=asked.attention or _attention_of(own, chosen, facts, loaded),
         compiled=asked.compiled or habits.compiled,
         eval_batch=asked.eval_batch or 0,
         weights=asked.base if asked.base in WEIGHTS else "",
