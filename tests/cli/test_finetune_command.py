@@ -23,8 +23,20 @@ def result(capsys, *args):
 def test_qlora_of_8b_fits_a_24_gb_card(capsys):
     code, text, err = out(capsys, "memory", "llama3-8b", "--gpu", "rtx-4090", "--method", "qlora")
     assert (code, err) == (0, "")
-    for word in ("base weights", "logits and loss", "longest sequence", "host memory", "fits"):
+    for word in ("base weights", "logits and loss", "longest sequence", "host memory"):
         assert word in text
+
+
+def test_alibi_keeps_whole_scores_and_hopper_takes_cudnn_of_late(capsys):
+    job = ("--method", "lora", "--gpu", "h100", "--seq-len", "8192", "--recompute", "none")
+
+    def asked(model, software):
+        return result(capsys, "memory", model, *job, "--software", software)[1]
+
+    old, new = (asked("llama3-8b", f"trl:{day}") for day in ("2025-11", "2026-10"))
+    assert new["step_s"] < 0.95 * old["step_s"]
+    bloom = asked("bloom-3b", "trl:2026-10")
+    assert bloom["peak_bytes"] > 30 * 32 * 8192**2 * 2  # layers, heads, scores in 16 bits alone
 
 
 def test_what_does_not_fit_gets_an_ordered_list(capsys):

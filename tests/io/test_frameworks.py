@@ -6,7 +6,7 @@ import pytest
 
 from gpuscale.core.habits import Habit, habits_of, version_at, version_key
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.frameworks import framework_habits, load_framework, named
+from gpuscale.io.frameworks import framework_habits, load_framework, named, older_ways
 from gpuscale.io.presets import preset_names
 
 
@@ -40,3 +40,9 @@ def test_versions_of_trl():
         named("trl:old")
     with pytest.raises(GpuscaleError, match="by version is not known"):
         framework_habits("megatron-core:0.9", {})
+
+
+def test_a_name_without_a_version_may_be_an_older_stack():
+    assert older_ways("trl", {"task": "sft"})["loss"] == {"eager": pytest.approx(0.4)}
+    assert older_ways("trl", {"task": "sft"})["recompute"] == {"none": pytest.approx(0.15)}
+    assert older_ways("trl:1.16.0", {"task": "sft"}) == {}

@@ -154,10 +154,9 @@ def make_case(
     try:
         space, left_out = pin_space(replace(space, precision=names), request.pin_texts, facts)
     except ValueError as error:
-        other = software.rl.trainer
-        split = f"--software {other} is what {software.name} splits models by" if other else ""
-        hint = split or "`gpuscale plan --help` says what a dimension can be"
-        raise GpuscaleError(str(error), hint) from None
+        raise GpuscaleError(
+            str(error), "`gpuscale plan --help` says what a dimension can be"
+        ) from None
     return PlanCase(loaded, problem, space, batch, names[0], left_out)
 
 
