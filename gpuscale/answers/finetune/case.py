@@ -179,8 +179,8 @@ def optimizer_of(asked: Memory, habits: FinetuneParameters, fused: bool) -> Opti
 
 def _attention_of(software: SoftwareSpec, named: str, facts: Mapping[str, str], at: Loaded) -> str:
     """Kernel of attention by the framework's habit, for a model on a GPU."""
-    more = {"positions": at.model.position, "architecture": at.gpu.architecture}
-    found = framework_habits(named, more | facts) or framework_habits(software.name, more | facts)
+    facts = {**facts, "positions": at.model.position, "architecture": at.gpu.architecture}
+    found = framework_habits(named, facts) or framework_habits(software.name, facts)
     kernel = found.get("attention")
     if kernel and kernel.value in ("eager", "best"):
         return str(kernel.value)
