@@ -47,6 +47,8 @@ def test_a_frame_is_of_what_is_installed(answer, monkeypatch, name):
 def test_a_wrong_argument_and_a_bad_value_say_what_is_meant():
     with pytest.raises(TypeError, match="did you mean `gpus`"):
         gpuscale.plan("llama3-8b", gpuss=8)
+    with pytest.raises(TypeError, match="did you mean `tp` \\(tensor parallelism\\)"):
+        gpuscale.plan("llama3-8b", tensor_parallel=8)
     with pytest.raises(gpuscale.GpuscaleError) as told:
         gpuscale.plan("lama3-8b", gpus=8)
     if sys.version_info >= (3, 11):

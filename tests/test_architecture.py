@@ -30,7 +30,7 @@ MAY = {
         "meant",
     },
     "api": {"answers", "io", "errors"},
-    "cli": {"answers", "render", "io", "errors", "foreign", "meant", "version"},
+    "cli": {"answers", "render", "io", "errors", "foreign", "version"},
     "__main__": {"cli", "version"},
     "": {"api", "version"},
     "errors": {"meant"},

@@ -88,17 +88,17 @@ def documents(out: Path) -> None:
     (out / "404.html").unlink()  # its links hold at the root of a server alone
 
 
-def build(out: Path) -> None:
+def build(out: Path, address: str) -> None:
     """Write the site into a folder."""
     documents(out)
-    finish(out)
+    finish(out, address)
 
 
-def finish(out: Path) -> None:
+def finish(out: Path, address: str = "") -> None:
     """Add the planner to the documentation in a folder, and hold its links."""
     import try_page
 
-    try_page.build(out / "try")
+    try_page.build(out / "try", address and f"{address.rstrip('/')}/try/")
     (out / ".nojekyll").touch()
     dead = list(dead_links(out))
     if dead:
@@ -111,4 +111,6 @@ def finish(out: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    build(parser.parse_args().out.resolve())
+    parser.add_argument("--address", default="", help="of the site: a pasted link has its picture")
+    asked = parser.parse_args()
+    build(asked.out.resolve(), asked.address)

@@ -209,8 +209,8 @@ def first_answers(out: Path, work: Path) -> None:
     (out / "first.json").write_text(json.dumps(rest, separators=(",", ":")), "utf-8")
 
 
-def build(out: Path) -> None:
-    """Write the folder."""
+def build(out: Path, address: str = "") -> None:
+    """Write the folder; `address`: where it will be found, for the picture of a pasted link."""
     from gpuscale.render.html_report import stylesheet
 
     out.mkdir(parents=True, exist_ok=True)
@@ -226,6 +226,9 @@ def build(out: Path) -> None:
                 shutil.copy(file, out / file.name)
         first_answers(out, work)
     shutil.copy(ROOT / "docs" / "pictures" / "timeline.png", out / "preview.png")
+    index, picture = out / "index.html", 'content="{}preview.png"'
+    said = index.read_text("utf-8").replace(picture.format(""), picture.format(address))
+    index.write_text(said, "utf-8")
     (out / "report.css").write_text(stylesheet(), "utf-8")
     told = {"pyodide": PYODIDE, "wheels": [f.name for f in found], "sha256": digest}
     (out / "manifest.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")

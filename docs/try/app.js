@@ -162,19 +162,21 @@ function say(said, wrong = false) {
   $("state").classList.toggle("error", wrong);
 }
 
+const inputs = () => [...document.querySelectorAll("#form .field :is(input, select)")];
+// options in the words of the form
+const inForm = (said) => inputs().reduce((s, input) => s.replaceAll(new RegExp(`\`?--${input.name.replaceAll("_", "-")}\`?(?![\\w-])`, "g"), `“${input.labels[0].textContent}”`), said);
+
 // an error in the words of the form; it marks the field that it is about
 function blame({ error = "", hint = "" }) {
-  const all = [...document.querySelectorAll("#form .field :is(input, select)")];
-  const spoken = (said) => all.reduce((s, input) => s.replaceAll(new RegExp(`\`?--${input.name.replaceAll("_", "-")}\`?(?![\\w-])`, "g"), `“${input.labels[0].textContent}”`), said);
   let first = null;
-  for (const input of all) {
+  for (const input of inputs()) {
     const value = input.value.trim();
     const flag = new RegExp(`--${input.name.replaceAll("_", "-")}(?![\\w-])`);
     const wrong = error && (flag.test(error) || (value && error.includes(`\`${value}\``)));
     if (wrong) { input.setAttribute("aria-invalid", "true"); first ??= input; } else input.removeAttribute("aria-invalid");
   }
   if (first) first.closest("details")?.setAttribute("open", "");
-  return `${first && !error.includes("--") ? `${first.labels[0].textContent}: ` : ""}${spoken(error)}${!hint ? "" : hint.includes("gpuscale ") ? first?.list ? "; the field lists what is known" : "" : `; ${spoken(hint)}`}`;
+  return `${first && !error.includes("--") ? `${first.labels[0].textContent}: ` : ""}${inForm(error)}${!hint ? "" : hint.includes("gpuscale ") ? first?.list ? "; the field lists what is known" : "" : `; ${inForm(hint)}`}`;
 }
 
 // --- the answer -------------------------------------------------------------------------------
@@ -205,12 +207,12 @@ async function answer() {
 }
 
 const points = (made) => made.answer.summary;
-const told = (p) => (p.note ? [node("b", { textContent: p.value }), ` ${p.note}`] : [p.value]);
+const told = (p) => (p.note ? [node("b", { textContent: p.value }), ` ${inForm(p.note)}`] : [inForm(p.value)]);
 const row = (p) => [node("dt", { textContent: p.key }), node("dd", { className: p.tone }, ...told(p))];
 
 function summary(made) {
   const [verdict, ...rest] = points(made);
-  const warnings = made.answer.warnings.map((w) => node("p", { className: "warn", textContent: `Warning: ${w}` }));
+  const warnings = made.answer.warnings.map((w) => node("p", { className: "warn", textContent: `Warning: ${inForm(w)}` }));
   $("head").replaceChildren(
     node("p", { className: `answer ${made.no ? "bad" : verdict.tone}`, textContent: verdict.value }),
     node("dl", { className: "summary" }, ...rest.filter((p) => p.key !== "next").flatMap(row)), ...warnings);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -253,6 +254,20 @@ def ask(question: Question, require: Sequence[Requirement] = ()) -> Document:
     return question.answer()
 
 
+def _meant(word: str, question: type[Question]) -> str:
+    """Say what an argument that a question does not have may mean."""
+    from gpuscale.answers.called import called
+
+    known = {name: field.common for name, (field, _) in fields_of(question).items()}
+    if said := called(word, question):
+        here = re.sub("--([a-z-]+)", lambda m: f"`{m[1].replace('-', '_')}`", said)
+        return f"did you mean {here}?" if here.startswith("`") else here
+    if close := typo_of(word, known):
+        return f"did you mean `{close}`?"
+    first = [name for name, common in known.items() if common] or list(known)
+    return f"it takes {', '.join(first)} ...; help() has all of them"
+
+
 def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     """Make the function of a question: its fields are the arguments.
 
@@ -268,9 +283,7 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     def call(*args: P.args, **given: P.kwargs) -> Answer:
         for word in given:
             if word not in known:
-                close = typo_of(word, known)
-                hint = f"did you mean `{close}`?" if close else f"it takes {', '.join(known)}"
-                raise TypeError(f"{name}() has no argument `{word}`: {hint}")
+                raise TypeError(f"{name}() has no argument `{word}`: {_meant(word, made)}")
         found = ask(question(*args, **given))
         if found.files:
             from gpuscale.render.save import save

@@ -1,4 +1,4 @@
-"""What is under way, on standard error: on a terminal only, and only past a second."""
+"""What is under way, on standard error: on a terminal only, and only past half a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-WAIT_S = 1.0
+WAIT_S = 0.5
 STEP_S = 0.2
 
 

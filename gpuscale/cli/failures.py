@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from gpuscale.answers.called import called, owners
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.cli.called import called, owners
 from gpuscale.errors import GpuscaleError, typo_of
 
 _PLAINER = (
