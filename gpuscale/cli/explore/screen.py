@@ -43,10 +43,10 @@ class Explorer(App[None]):  # type: ignore[misc]
         Binding("left", "step(-1)", "less", priority=True),
         Binding("right", "step(1)", "more", priority=True),
         Binding("t", "task", "task"),
-        Binding("e", "edit", "type a value"),
+        Binding("e", "edit", "type"),
         Binding("tab", "focus_next", "layouts", priority=True),
-        Binding("p", "pin", "pin layout"),
-        Binding("r", "release", "release"),
+        Binding("p", "pin", "pin"),
+        Binding("r", "release", "free"),
         Binding("c", "compare", "compare"),
         Binding("w", "write", "write"),
         Binding("q", "quit", "quit"),
@@ -74,7 +74,7 @@ class Explorer(App[None]):  # type: ignore[misc]
                 yield Static(id="bars")
                 yield DataTable(id="layouts", cursor_type="row")
         yield Input(id="ask")
-        yield Footer()
+        yield Footer(compact=True)
 
     def on_mount(self) -> None:
         """Answer the first job."""
