@@ -6,6 +6,7 @@ import random
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from gpuscale.core.serving.capacity import FIRST_REQUESTS
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, LoadResult, summarise
 from gpuscale.core.serving.scheduler import Simulated
 from gpuscale.core.serving.tables import ContextRange
@@ -33,11 +34,7 @@ FILLINGS = 20.0
 """Requests over those that decode at a time, from which on an empty start is no more than 2 % of a
 mean; at 7 the pace is 5 % too good, below that answers do not end as fast as requests come."""
 
-REFINED, SAME_FRAC = 2, 0.03
-"""Most repetitions for those that decode when time begins, and the change at which they are found.
-"""
-
-RENEWED_FRAC = 1.0 / 6.0
+RENEWED_FRAC = 0.1
 """Least part of those that run when time begins that comes while one looks."""
 
 LEAST_CONTEXT, LEAST_RANGE = 16.0, 64.0
@@ -117,17 +114,29 @@ class UnderLoad(ABC):
         """
         key = (rate_per_s, n, seed)
         if key not in self._opened:
-            inside = self.inside(rate_per_s)
-            running = round(inside) if inside * FILLINGS > n else 0
-            load = self._from(rate_per_s, n, seed, running)
-            for _ in range(REFINED if running else 0):
-                pace = rate_per_s * self.demand.outputs.mean * load.tpot.mean_s
-                now = round(min(self.sequences_with_room, pace))
-                if not pace or abs(now - running) <= SAME_FRAC * running:
-                    break
-                load, running = self._from(rate_per_s, n, seed, now), now
-            self._opened[key] = load
+            running = self._running(rate_per_s, n, seed)
+            self._opened[key] = self._from(rate_per_s, n, seed, running)
         return self._opened[key]
+
+    def _running(self, rate_per_s: float, n: int, seed: int) -> int:
+        """Find how many decode when time begins: none where `n` fill the system often enough.
+
+        Little's law asks for N = r o TPOT(N). The time of a token is nearly a straight line over N,
+        so two short simulations give where it meets that; where it does not, the room is full.
+        """
+        low, room = self.inside(rate_per_s), self.sequences_with_room
+        if low * FILLINGS <= n:
+            return 0
+
+        def stays(inside: float) -> float:
+            load = self._from(rate_per_s, FIRST_REQUESTS, seed, round(inside))
+            return rate_per_s * self.demand.outputs.mean * load.tpot.mean_s
+
+        at_low = stays(low)
+        high = min(room, max(at_low, 1.25 * low)) if low < room else 0.75 * room
+        slope = (stays(high) - at_low) / (high - low)
+        met = low + (at_low - low) / (1.0 - slope) if slope < 1.0 else room
+        return round(min(room, max(1.0, met)))
 
     def _from(self, rate_per_s: float, n: int, seed: int, running: int) -> LoadResult:
         """Simulate requests that come at random, `n` or more, while some run already."""

@@ -121,8 +121,11 @@ def summarise(run: Simulated, *, warm_up_frac: float = 0.0, share: float = 0.95)
     skipped = before + int(warm_up_frac * (len(run.arrival_s) - before))
     known = run.first_s if before else run.end_s
     kept = [i for i in range(skipped, len(run.arrival_s)) if known[i] == known[i]]
-    least = SEEN_FRAC * sum(run.outputs[before:]) / (len(run.outputs) - before) if before else 1
-    ended = [i for i, end in enumerate(run.end_s) if end == end] if before else kept
+    ended, least = kept, 1.0
+    if before:
+        ended = [i for i, end in enumerate(run.end_s) if end == end]
+        mean = sum(run.outputs[before:]) / (len(run.outputs) - before)
+        least = min(SEEN_FRAC * mean, max((0.5 * run.outputs[i] for i in ended), default=1.0))
     ttft = [run.first_s[i] - run.arrival_s[i] for i in kept]
     tpot = [
         (run.end_s[i] - run.first_s[i]) / (run.outputs[i] - 1)

@@ -73,10 +73,16 @@ class SimulatedEngine:
         self.due = [0.0] * traffic.running + [self._enters(t) for t in arrivals[traffic.running :]]
         self.ended: list[int] = []  # requests answered or refused since somebody looked
         self.horizon_s = NEVER  # until when nothing comes that is not known yet
-        for i in range(traffic.running):
-            self.held += self._room(i)
-            self._start(i, 0.0)
-        self.n_arrived = traffic.running
+        self._begin(traffic.running)
+
+    def _begin(self, n: int) -> None:
+        """Let the first requests decode when time begins."""
+        self.n_arrived = n
+        self.held = sum(map(self._room, range(n)))
+        self.context = sum(self.prompt[:n])
+        self.running = {i: math.ceil(self.left[i] / self.each[i]) for i in range(n)}
+        self.ends = sorted((last, i) for i, last in self.running.items())
+        self.out.first_s[:n] = [0.0] * n
 
     @property
     def next_s(self) -> float:

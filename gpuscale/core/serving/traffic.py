@@ -226,7 +226,7 @@ def open_traffic(
     if not running:
         return Traffic(prompts, answers, arrivals, prefix_frac=prefix_frac)
     met = sizes.choices(answers, weights=answers, k=running)
-    left = [max(1, math.ceil(o * sizes.random())) for o in met]
+    left = [max(2, math.ceil(o * sizes.random())) for o in met]
     read = draw(inputs, running, sizes)
     return Traffic(
         [i + o - more for i, o, more in zip(read, met, left, strict=True)] + prompts,
