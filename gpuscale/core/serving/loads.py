@@ -34,6 +34,9 @@ FILLINGS = 20.0
 """Requests over those that decode at a time, from which on an empty start is no more than 2 % of a
 mean; at 7 the pace is 5 % too good, below that answers do not end as fast as requests come."""
 
+APART = 1.25
+"""Ratio of the numbers of sequences at which the time of a token is tried."""
+
 RENEWED_FRAC = 0.1
 """Least part of those that run when time begins that comes while one looks."""
 
@@ -133,7 +136,7 @@ class UnderLoad(ABC):
             return rate_per_s * self.demand.outputs.mean * load.tpot.mean_s
 
         at_low = stays(low)
-        high = min(room, max(at_low, 1.25 * low)) if low < room else 0.75 * room
+        high = min(room, max(at_low, APART * low)) if low < room else room / APART
         slope = (stays(high) - at_low) / (high - low)
         met = low + (at_low - low) / (1.0 - slope) if slope < 1.0 else room
         return round(min(room, max(1.0, met)))
