@@ -58,6 +58,7 @@ KERNELS = (
     ("linear_factor", 1.1, 0.15, 1.0, 2.0, "products in a model over the same ones alone"),
     ("grouped_memory_eff", 0.75, 0.2, 0.3, 0.95, "prior: streams reach 0.7 to 0.9"),
     ("grouped_vector_ratio", 30.0, 0.3, 1.0, 300.0, "prior: DeepGEMM, 1.0 of 1.98 PFLOP/s of H100"),
+    ("scaled_vector_share", 0.2, 0.5, 0.01, 1.0, "prior: loads and stores, no sums of blocks"),
     ("grouped_ramp_rows", 32.0, 0.5, 1.0, 500.0, "prior: half a tile of 64 rows"),
     ("grouped_ramp_depth", 256.0, 0.3, 16.0, 3000.0, "prior: two to four steps of the k loop"),
     ("routing_alike", 0.1, 0.5, 0.001, 0.5, "prior: a tenth; 0 is random routing"),

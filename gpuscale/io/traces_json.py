@@ -127,11 +127,14 @@ def _objects(records: Sequence[Mapping[str, Any]], where: str) -> Found:
     """One object a request: Mooncake (ms, hash_ids), AIPerf (metrics with units, ns), any names."""
     found = []
     timed = True
+    columns: dict[tuple[str, ...], dict[str, list[str]]] = {}  # by the keys of a record
     for number, record in enumerate(records, 1):
         flat = {str(k).lower(): v for k, v in record.items()}
         for nested in ("metadata", "metrics"):
             flat |= {str(k).lower(): v for k, v in (record.get(nested) or {}).items()}
-        values = {key: _value(flat, names) for key, names in COLUMNS.items()}
+        if (keys := tuple(flat)) not in columns:
+            columns[keys] = {c: [n for n in names if n in flat] for c, names in COLUMNS.items()}
+        values = {column: _value(flat, names) for column, names in columns[keys].items()}
         if values["input"] is None or values["output"] is None:
             raise GpuscaleError(
                 f"{where}: request {number}: no input_length and output_length",
@@ -141,15 +144,18 @@ def _objects(records: Sequence[Mapping[str, Any]], where: str) -> Found:
         timed = timed and (start_ns is not None or start_ms is not None)
         at = float(start_ms or 0.0) / 1e3 if start_ns is None else float(start_ns) / 1e9
         chat, blocks = values["session"], flat.get("hash_ids") or ()
-        hash(tuple(blocks))
+        blocks = tuple(blocks)
+        hash(blocks)
         tokens = (max(1, int(values["input"])), max(1, int(values["output"])))
         shared = int(values["prefix"] or 0)
         found.append(
-            TracedRequest(at, *tokens, shared, None if chat is None else str(chat), tuple(blocks))
+            TracedRequest(at, *tokens, shared, None if chat is None else str(chat), blocks)
         )
     return found, timed, []
 
 
 def _value(flat: Mapping[str, Any], names: Sequence[str]) -> Any:
-    found = next((flat[name] for name in names if flat.get(name) is not None), None)
-    return found.get("value") if isinstance(found, dict) else found
+    for name in names:
+        if (found := flat[name]) is not None:
+            return found.get("value") if isinstance(found, dict) else found
+    return None

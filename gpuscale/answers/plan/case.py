@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.legal import refusal, refuse_settings
 from gpuscale.answers.lifetime import life_of
 from gpuscale.answers.money import bill_of, rate_of, stops_per_s
+from gpuscale.answers.progress import uncollected
 from gpuscale.core.layout import PRECISIONS, Layout
 from gpuscale.core.model.params import count_params
 from gpuscale.core.plan.estimate import Estimate, Run, run_of
@@ -195,10 +196,7 @@ def solve(
 
     Raises GpuscaleError if no layout meets all pinned values; the message says why.
     """
-    import gc
-
-    gc.disable()  # a search makes many small records and no cycles
-    try:
+    with uncollected():
         result = search(
             case.problem,
             case.space,
@@ -208,8 +206,6 @@ def solve(
             limit_s=limit_s,
             weigh=weigh,
         )
-    finally:
-        gc.enable()
     if result.counts.declared == 0 and not result.interrupted:
         raise GpuscaleError(
             f"no layout is possible: {why_empty(case.space, case.problem.facts)}",

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.progress import uncollected
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.blocks import figure, inputs_of, limits_text, ms
 from gpuscale.answers.serve.launch import launch_lines
@@ -74,6 +75,7 @@ class TraceAnswer:
     launch: tuple[str, ...]
 
 
+@uncollected()
 def trace_document(asked: Serve) -> Document:
     """Answer for a trace."""
     from gpuscale.io.traces import read_trace

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 GRID = 32
 """Steps per doubling to which token counts and sizes are rounded, so that products repeat."""
 
+SCALED = ("nvfp4", "mxfp4", "mxfp8")
+"""Formats whose scales the matrix units apply themselves (PTX, `tcgen05.mma`, block scaling; CDNA 4,
+scaled MFMA); fp8 in blocks of 128 is summed on the vector units."""
+
 WIDENED = ("mxfp4", "int4")
 """Formats with a rate whose weights serving frameworks still widen to bf16."""
 
@@ -280,6 +284,7 @@ def grouped_s(
         beside_weights = sum(w * (1.0 + k.grouped_ramp_depth / inner) for w, inner in shapes)
         tiled = 2.0 * (rows + k.grouped_ramp_rows * site.software.ramp_factor * met)
     beside = k.grouped_vector_ratio * site.software.vector_factor * site.vector_flop_per_s
+    beside /= k.scaled_vector_share if dtype in SCALED else 1.0
     compute_s = tiled * (expert_weights / (peak * MATRIX_EFF) + beside_weights / beside)
     blended = float((memory_s**BLEND + compute_s**BLEND) ** (1.0 / BLEND))
     return site.software.grouped_factor * blended

@@ -27,14 +27,13 @@ def block_hits(
     held: OrderedDict[Hashable, None] = OrderedDict()
     most, found = max(1.0, room_tokens / each), []
     for mine, tokens in zip(blocks, inputs, strict=True):
-        hit = 0
+        hit, whole = 0, True
         for name in mine:
-            if name not in held:
-                break
-            hit += each
-        for name in mine:
-            held[name] = None
-            held.move_to_end(name)
+            if name in held:
+                hit += each if whole else 0
+                held.move_to_end(name)
+            else:
+                whole, held[name] = False, None
         while len(held) > most:
             held.popitem(last=False)
         found.append(min(hit, tokens - 1))

@@ -92,6 +92,7 @@ class Kernels:
     linear_factor: Spread = 1.1  # products in a model over the same ones alone, at least 1
     grouped_memory_eff: Fraction = 0.75  # of the memory bandwidth, reading the experts met
     grouped_vector_ratio: Factor = 18.0  # FLOP of tiles for one of vectors
+    scaled_vector_share: Fraction = 0.2  # of that work where the matrix units apply the scales
     grouped_ramp_rows: Tokens = 32.0  # rows of an expert at which half of it is reached
     grouped_ramp_depth: Tokens = 256.0  # inner width of a grouped product, likewise
     routing_alike: Share = 0.1  # n tokens meet the experts of n^(1-a) independent ones

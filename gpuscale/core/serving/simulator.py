@@ -132,7 +132,8 @@ class SimulatedEngine:
         while self.n_arrived < len(due) and due[self.n_arrived] <= self.now:
             self._arrive(self.n_arrived)
             self.n_arrived += 1
-        if (self.partial >= 0 or self.waiting) and not self._waits() and self._read():
+        ready = self.steps >= self.wait_until or not self._waits()
+        if ready and (self.partial >= 0 or self.waiting) and self._read():
             return
         if self.running:
             self._jump()
@@ -199,7 +200,8 @@ class SimulatedEngine:
             self._let_in()
             return False
         n = len(self.running)
-        if n and s.mixed and not s.reserve_output and self._make_room(n * self.gen):
+        grow = n * self.gen if s.mixed and not s.reserve_output else 0.0
+        if grow and self.held + grow > s.cache_tokens and self._make_room(grow):
             return False
         along = n if s.mixed else 0
         room = max(1, self.budget - int(along * self.gen))
@@ -282,7 +284,7 @@ class SimulatedEngine:
         out.busy_s += time_s
         out.n_passes += 1
         out.sequence_s += time_s * len(self.running)
-        if along:
+        if along and self.ends[0][0] <= self.steps:
             self._end_due()
         for i in done:
             self._start(i, whole_s - whole_s / stages)
@@ -300,22 +302,23 @@ class SimulatedEngine:
         s, out = self.s, self.out
         n, gen = len(self.running), self.gen
         grow = n * gen
-        if not s.reserve_output:
+        if not s.reserve_output and self.held + grow > s.cache_tokens:
             self._make_room(grow)
             n = len(self.running)
             grow = n * gen
         base, each = self.times.decode(n)
         k = self._passes_to_end()
-        if not s.reserve_output and s.cache_tokens < NEVER:
-            k = max(1, min(k, int((s.cache_tokens - self.held) / grow)))
+        if not s.reserve_output and self.held + k * grow > s.cache_tokens:
+            k = max(1, int((s.cache_tokens - self.held) / grow))
         one, more = base + each * self.context, 0.5 * each * grow
         waits = self.steps < self.wait_until and bool(self.waiting)
         if waits:
             k = min(k, self.wait_until - self.steps)
-        if (waits or not self.waiting) and self.n_arrived < len(self.due):
-            comes_s = min(self.due[self.n_arrived], self.horizon_s)
-        else:
-            comes_s = NEVER if self.waiting and not waits else self.horizon_s
+        comes_s = NEVER
+        if waits or not self.waiting:
+            comes_s = self.horizon_s
+            if self.n_arrived < len(self.due) and self.due[self.n_arrived] < comes_s:
+                comes_s = self.due[self.n_arrived]
         if comes_s < NEVER:
             gap = comes_s - self.now
             if k * (one + more * (k - 1)) > gap:
@@ -331,7 +334,8 @@ class SimulatedEngine:
         self.context += k * grow
         if not s.reserve_output:
             self.held += k * grow
-        self._end_due()
+        if self.ends[0][0] <= self.steps:
+            self._end_due()
 
     def _end_due(self) -> None:
         """Let the sequences go whose last token has come."""
