@@ -3,6 +3,8 @@
     python tools/fit_serving.py [--warm] [--check]    fits, scores what is left out, writes
     python tools/fit_serving.py --warm --every 3 --frozen     the same in ten minutes of one core
     python tools/fit_serving.py --intervals           of the shipped parameters: scores, intervals
+    python tools/fit_serving.py --widths FOLDER --slice 1/4   every fourth row, as it is answered
+    python tools/fit_serving.py --widths FOLDER       intervals of these that hold sources alike
     python tools/fit_serving.py --warm --where 'closed vllm' --only '^vllm.(prompt|intake)'
 
 A handful of parameters for all frameworks (kernels.toml) and four of each framework family; none
@@ -14,6 +16,7 @@ sequences in the server) weigh little. Priors hold what the rows do not determin
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -27,7 +30,14 @@ import numpy as np
 from gpuscale.answers.serve import Serve
 from gpuscale.answers.serve.case import ServeCase, candidates, wanted_of
 from gpuscale.answers.serve.document import settled
-from gpuscale.answers.validate.served import FURTHER, QUANTITIES, asked_of, classes_of, values_of
+from gpuscale.answers.validate.served import (
+    FURTHER,
+    QUANTITIES,
+    asked_of,
+    classes_of,
+    predict_inference_rows,
+    values_of,
+)
 from gpuscale.answers.validate.served_rows import engine_of, kind_of
 from gpuscale.core.serving.choose import FoundReplica, choose
 from gpuscale.core.serving.records import Kernels, ServingSoftware
@@ -544,6 +554,83 @@ def write_intervals(
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+MOST_OF_ONE = 12
+"""Values of a source in a class beyond which more of them count no more: sources count alike."""
+
+WIDTHS_OF = r"p99_|power_w|^pools|^offline|^burst|ttft_ms"
+"""Classes whose widths `--widths` writes; those of TPOT and tokens/s of loops are of the fit."""
+
+Residuals = dict[str, dict[str, list[float]]]
+"""|ln(predicted / measured)| by class of an interval and source."""
+
+
+def score_slice(rows: Sequence[dict[str, str]], folder: Path, k: int, n: int) -> None:
+    """Score every n-th row as the command answers it, and keep what an interval is made of."""
+    kept = []
+    for one in predict_inference_rows(rows[k - 1 :: n]):
+        if one.measured and one.predicted and one.classes.get("kind"):
+            ratio = abs(math.log(one.predicted / one.measured))
+            kept.append([one.quantity, one.classes, ratio])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{k}of{n}.json").write_text(json.dumps(kept), encoding="utf-8")
+
+
+def width_of(by_source: Mapping[str, Sequence[float]], without: str = "") -> float:
+    """80 % quantile of a class with its sources counted alike, one of them left out.
+
+    Of a single source 90 %: it does not say how another differs.
+    """
+    weighted = sorted(
+        (value, min(len(values), MOST_OF_ONE) / len(values))
+        for source, values in by_source.items()
+        if source != without
+        for value in values
+    )
+    left = (0.8 if len(by_source) > 1 else 0.9) * sum(weight for _, weight in weighted)
+    for value, weight in weighted:
+        left -= weight
+        if left <= 1e-9:
+            return value
+    return math.nan
+
+
+def widths_of(folder: Path, *, write: bool) -> None:
+    """Print what the widths of other sources hold of each source, and write those of all.
+
+    Of the slices that are in the folder: every n-th row, so that fewer slices are a sample.
+    """
+    found: Residuals = defaultdict(lambda: defaultdict(list))
+    for path in sorted(folder.glob("*of*.json")):
+        for quantity, classes, value in json.loads(path.read_text("utf-8")):
+            for name in (interval_class(classes, quantity), f"any/{quantity}"):
+                found[name][classes["source"]].append(value)
+    held: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    text = (FOLDER / "intervals.toml").read_text(encoding="utf-8")
+    for name, by_source in sorted(found.items()):
+        values = sum(len(of) for of in by_source.values())
+        quantity, alone = name.rsplit("/", 1)[1], len(by_source) < 2
+        for source, of in by_source.items():
+            wide = found[f"any/{quantity}"] if alone else by_source
+            inside = [value <= width_of(wide, source) for value in of]
+            if name.startswith("any/"):
+                continue
+            held[source, quantity] += inside
+            held["all", quantity] += inside
+        if values >= FEWEST and re.search(WIDTHS_OF, name):
+            origin = f"{values} rows of {len(by_source)} sources counted alike, as answered"
+            new = f'width = {width_of(by_source):.3f}\nsource = "{origin}, tools/fit_serving.py"'
+            head = f'[class."{name}"]'
+            if head not in text:
+                text += f"\n{head}\n{new}\n"
+            text = re.sub(re.escape(head) + r"\nwidth.*\nsource.*", f"{head}\n{new}", text)
+            print(f"{name}: {new.splitlines()[0]}, {values} rows, {len(by_source)} sources")
+    for (source, quantity), inside in sorted(held.items()):
+        if len(inside) >= FEWEST:
+            print(f"{source} {quantity}: {100 * sum(inside) / len(inside):.0f} % of {len(inside)}")
+    if write:
+        (FOLDER / "intervals.toml").write_text(text, encoding="utf-8")
+
+
 def main(argv: list[str] | None = None) -> None:
     """Fit, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -556,7 +643,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="parameters to fit, a regular expression")
     parser.add_argument("--warm", action="store_true", help="start at the shipped parameters")
     parser.add_argument("--intervals", action="store_true", help="of the shipped parameters only")
+    parser.add_argument("--widths", type=Path, help="folder of scored slices")
+    parser.add_argument("--slice", default="", help="score this part of the rows, as 1/4")
     args: Any = parser.parse_args(argv)
+    if args.widths:
+        if args.slice:
+            rows = [row for path in args.rows for row in read_rows(path)]
+            score_slice(rows, args.widths, *(int(part) for part in args.slice.split("/")))
+        else:
+            widths_of(args.widths, write=not args.check)
+        return
     rows = [row for path in args.rows for row in read_rows(path) if chosen(row, args.where)]
     problem = Problem(rows, args.every, args.only)
     if args.intervals:

@@ -73,6 +73,12 @@ def figure(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def rate_text(per_s: float | None) -> str:
+    """``1 request/s``, ``2.5 requests/s``."""
+    shown = figure(per_s)
+    return f"{shown} request{'s' * (shown != '1')}/s"
+
+
 def limit_text(name: str, limit: LatencyLimit | None) -> str:
     """``TTFT p95 500 ms``."""
     return f"{name} {limit.statistic} {ms(limit.at_most_s)} ms" if limit else ""
@@ -119,12 +125,12 @@ def _head(case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer) -> st
         within = f" within {limits}" if limits else ""
         if wanted.rate_per_s is None:
             return (
-                f"{name}: {copies_text(r)} serves up to {figure(r.at_most_per_s)} requests/s"
+                f"{name}: {copies_text(r)} serves up to {rate_text(r.at_most_per_s)}"
                 f"{within} (bound by {r.binding})."
             )
         spare = (r.at_most_per_s or 0.0) / wanted.rate_per_s
         return (
-            f"{name}: {copies_text(r)} serves {figure(wanted.rate_per_s)} requests/s{within}; "
+            f"{name}: {copies_text(r)} serves {rate_text(wanted.rate_per_s)}{within}; "
             f"up to {figure(r.at_most_per_s)} (bound by {r.binding}), {spare:.1f} times the rate."
         )
     return f"{name}: no layout{_within(limits)}. {remedy(wanted, choice)}"
@@ -139,7 +145,7 @@ def remedy(wanted: Wanted, choice: Choice) -> str:
     able = [f for f in choice.found if f.at_most_per_s > 0.0]
     if able:
         most = max(able, key=lambda f: f.at_most_per_s)
-        text = f"At most {figure(most.at_most_per_s)} requests/s ({most.candidate.label})"
+        text = f"At most {rate_text(most.at_most_per_s)} ({most.candidate.label})"
         if wanted.rate_per_s is None:
             return text + "."
         rate = wanted.rate_per_s

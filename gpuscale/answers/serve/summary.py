@@ -92,9 +92,14 @@ def age_text(case: ServeCase, engine: str) -> str:
 def serve_summary(asked: Serve, said: str, r: ServeAnswer) -> list[Point]:
     """Verdict, layout, latencies with their intervals, throughput, memory, money, what next."""
     layout = f"{r.replicas} x {r.label}" if r.replicas > 1 else r.label
+    ranks = "; DPA: ranks of data-parallel attention, each with its own requests"
     points: list[Point] = [
         Point("verdict", said, tone="good" if r.meets else "bad"),
-        Point("layout", layout, f"{r.engine}, weights {r.weights}, cache {r.kv}"),
+        Point(
+            "layout",
+            layout,
+            f"{r.engine}, weights {r.weights}, cache {r.kv}{ranks * ('DPA' in layout)}",
+        ),
     ]
     for name in ("ttft", "tpot"):
         mean, p50, p95, low, high = (

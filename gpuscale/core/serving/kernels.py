@@ -25,8 +25,8 @@ GRID = 32
 """Steps per doubling to which token counts and sizes are rounded, so that products repeat."""
 
 SCALED = ("nvfp4", "mxfp4", "mxfp8")
-"""Formats whose scales the matrix units apply themselves (PTX, `tcgen05.mma`, block scaling; CDNA 4,
-scaled MFMA); fp8 in blocks of 128 is summed on the vector units."""
+"""Formats whose scales the matrix units apply themselves (PTX, `tcgen05.mma`, block scaling;
+CDNA 4, scaled MFMA); fp8 in blocks of 128 is summed on the vector units."""
 
 WIDENED = ("mxfp4", "int4")
 """Formats with a rate whose weights serving frameworks still widen to bf16."""
