@@ -67,7 +67,7 @@ class RunCase:
     @property
     def nics(self) -> tuple[float, float]:
         """NICs of a node, and byte/s of each, as the words for the machines say; 0 where not."""
-        if (hit := WIRES.search(self.place)) is None:
+        if (hit := told("wires", self.place)) is None:
             return 0.0, 0.0
         alone = 1 if float(hit[2]) <= LONE else 0
         count = SPELLED.get(hit[1]) or int(hit[1]) if hit[1] else alone
@@ -284,13 +284,6 @@ def _program(logs: list[Log]) -> str:
     return next((s for name in ranked if (s := software.get(name, ""))), "".join(ranked[:1]))
 
 
-TRAINED = frozenset("mfu hfu tflops_per_gpu step_time steps_per_s samples_per_s".split())
-TRAINED |= {"tokens_per_s_per_gpu"}
-"""Figures that only training has."""
-OF_TRAINING = frozenset(("recompute", "zero", "micro_batch", "global_batch", "vpp", "schedule"))
-"""Settings that only a training job has."""
-
-
 def _kind(
     asked: Diagnose,
     logs: list[Log],
@@ -307,6 +300,7 @@ def _kind(
         return "rl" if asked.method.lower() in ROLLED_OUT else "finetune"
     names = {f.name for f in figures}
     words = f"{software} {' '.join(asked.settings)}"
+    trained = set(load_table("_known")["trained"].split())
     kinds = {load_patterns().kinds.get(p, "") for log in logs for p in log.programs}
     said = (
         ("rl", "rl" in kinds),
@@ -316,7 +310,7 @@ def _kind(
         ("serving", told("serving", words) or names & {"ttft", "tpot", "itl"}),
         ("rl", told("rl", words)),
         ("finetune", told("tuners", words)),
-        ("pretrain", software or names & TRAINED or OF_TRAINING & settings.keys()),
+        ("pretrain", software or trained & (names | settings.keys())),
     )
     return next((kind for kind, so in said if so), "")
 
@@ -341,11 +335,6 @@ def _own_figures(logs: list[Log]) -> tuple[Figure, ...]:
 
 
 SPELLED = {"one": 1, "two": 2, "three": 3, "four": 4, "eight": 8, "single": 1}
-WIRES = re.compile(
-    r"(?:(\d{1,2}(?=\s?x)|one|two|four|eight|single)\s?x?\s?)?(?:[hne]dr\s?)?\b(\d{1,3})\s?g"
-    r"(?:b/s|bps|be\b|bit|b?\s?(?:ib|infiniband|roce|ethernet|efa|nic|link|,|;|$))"
-)
-"""``4 x 200G IB``, ``one 100G IB``: NICs of a node and their rate."""
 LONE = 100
 """Gb/s up to which a network without a number of NICs has one of them in a node."""
 
@@ -375,12 +364,7 @@ def _known(case: RunCase, asked: Diagnose) -> None:
         if case.gpus is None and text and (hit := re.search(r"\d[\d,]*", text)):
             case.gpus = int(hit[0].replace(",", "")[:9]) or None
     words = case.place
-    named = re.search(
-        r"\b(\d+|one|two|three|four|single)\s*(?:x\s*)?(?:p\d\w* )?"
-        r"(?:node|vm|machine|host|pod|instance|server)s?\b",
-        words,
-    )
-    if named:
+    if named := told("machines", words):
         case.nodes = SPELLED.get(named[1]) or int(named[1][:6])
     elif (nodes := case.number("nodes")) is not None:
         case.nodes = int(nodes)

@@ -106,7 +106,8 @@ def _alone(d: Diagnosis, cause: str) -> str:
     p, c = d.predicted, next((c for c in d.causes if c.cause == cause), None)
     if p is None or c is None or c.predicted is None:
         return ""
-    return f" ({_named(p.quantity)} {_figure(c.predicted, p.unit, p.quantity)})"
+    value, name = _figure(c.predicted, p.unit, p.quantity), _named(p.quantity)
+    return f" ({value})" if value.endswith(name) else f" ({name} {value})"
 
 
 def _cause_blocks(d: Diagnosis) -> list[Block]:

@@ -36,8 +36,6 @@ def features_of(case: RunCase, past: Features) -> Features:
         value = case.log_number(name) if name in logged else None
         if (value := case.number(name) if value is None else value) is not None:
             f[name] = value
-    if re.search(r"enforce[-_]eager(?! *= *false)", case.said):
-        f["enforce_eager"] = "true"
     _figures(case, f)
     _machine(case, f)
     _model(case, f)
@@ -49,7 +47,8 @@ def features_of(case: RunCase, past: Features) -> Features:
     places["symptom"] = " ".join(f"{x.name} {x.text.lower()}" for x in case.figures)
     places["util"] = " ".join(x.text.lower() for x in case.figures if x.name == "gpu_util")
     words = load_table("_words")["features"].items()
-    f |= {name: "yes" for name, (place, regex) in words if re.search(regex, places[place])}
+    found = ((name, v) for name, (at, regex, *v) in words if re.search(regex, places[at]))
+    f |= {name: "".join(value) or "yes" for name, value in found}
     if f.get("low_util"):
         f.setdefault("gpu_util", IDLE)
     if old := _old(case):
@@ -122,7 +121,9 @@ def _machine(case: RunCase, f: Features) -> None:
     if told("consumer", words) and (f.get("multi_gpu") == "yes" or case.kind == "network"):
         f["consumer_p2p"] = "yes"
     count, rate = case.nics
-    if count := count or _ports(words):
+    if not count and (hit := told("ports", words)):
+        count = float(hit[1] or 1)
+    if count:
         f["nics"] = count
     if "nics" in f and case.gpus and (case.nodes or 1) > 1:
         over = float(f["nics"]) / (case.gpus / (case.nodes or 1))
@@ -140,13 +141,6 @@ def _machine(case: RunCase, f: Features) -> None:
         f["nic_share"] = busbw / rate
         if (count or 1) > 1 and 0.6 <= busbw / rate <= 1.1:
             f["near_one_nic"] = "yes"
-
-
-def _ports(words: str) -> float:
-    """NICs of a node where only their number is said."""
-    if hit := re.search(r"(\d+) *x? *(?:hdr|ndr|edr|nics?|ports|hcas?)", words):
-        return float(hit[1])
-    return 1.0 if re.search(r"one nic|single nic|one port", words) else 0.0
 
 
 def _model(case: RunCase, f: Features) -> None:
@@ -178,9 +172,6 @@ def _model(case: RunCase, f: Features) -> None:
             f["unforced_quant"] = "yes"  # 4 bits save bytes, not FLOP: the wish is the mistake
     elif case.kind == "serving" and re.search(r"dtype *= *(bf16|fp16|fp32)|bfloat16", words):
         f["quantised"] = "no"
-    if told("tiny_shape", words):
-        size = re.search(r"m=n=k *= *(\d+)", words)
-        f["small_shape"] = "yes" if not size or int(size[1][:6]) <= 2048 else "no"
 
 
 def _shape(case: RunCase, f: Features) -> None:
@@ -220,8 +211,7 @@ def _layout(case: RunCase, f: Features) -> None:
             f["bubble"] = (pp - 1) / (count * (case.number("vpp") or 1) + pp - 1)
     if tokens := _tokens_per_replica(case, dp):
         f["tokens_per_replica"] = tokens
-    exchanges = ("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap")
-    off = [k for k in exchanges if case.settings.get(k, "").lower() == "false"]
+    off = [k for k in KNOWN["overlaps"].split() if case.settings.get(k, "").lower() == "false"]
     if off and f.get("multi_gpu") == "yes":
         f["overlap_off"] = off[0]
     if case.kind == "serving" and (case.number("tp") or case.gpus or 1) > 1:

@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 from gpuscale.core.diagnosis.facts import UNITS
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.causes import first_of, load_table
+from gpuscale.io.causes import first_of, load_table, told
 from gpuscale.io.logs.pairs import unit_of
 
 MOST_TEXT = 4_000
 MOST_DIGITS = 40
-COUNTED = "gpu gpus k m fp v node nodes card cards machine machines rank ranks epochs".split()
-"""Words that a number counts, so that it is no figure."""
 LEAST = 1e-30
 """Figures of runs are within this and its inverse."""
 
@@ -75,17 +73,6 @@ class Figure:
         return worse if self.quantity.less_is_better else 1 / worse
 
 
-_PACE = re.compile(
-    r"\b(?:1 ?/ ?(?P<part>\d+)|(?P<times>\d+(?:\.\d+)?) ?(?:x\b|times\b)"
-    r"|(?P<percent>\d+(?:\.\d+)?) ?%(?= (?:of|less|lower|slower|under)\b)"
-    r"|(?P<half>half)\b|(?P<twice>twice|double)\b)"
-    r"(?P<slower>(?: as)? (?:slower|longer|worse|less|lower|under)\b)?"
-)
-_SAME = re.compile(
-    r"\s*(?:no gain|the same|same as|as (?:on|with|one|before)\b)|.*slower than one\b"
-)
-
-
 def pace_of(text: str, quantity: Quantity) -> float | None:
     """Return the speed that a text names beside another; None where it names none.
 
@@ -97,9 +84,8 @@ def pace_of(text: str, quantity: Quantity) -> float | None:
     >>> pace_of("8 times that of one node", time), pace_of("20 % lower", rate)
     (0.125, 0.8)
     """
-    hit = _PACE.search(text.lower())
-    if hit is None:
-        return 1.0 if _SAME.match(text.lower()) else None
+    if (hit := told("pace", text)) is None:
+        return 1.0 if told("same_pace", text) else None
     if hit["percent"]:
         share = float(hit["percent"]) / 100
         return max(1e-3, 1 - share if hit["slower"] else share)
@@ -152,7 +138,7 @@ def numbers(text: str, usual: str) -> list[tuple[float, str]]:
             continue
         word = hit[3] or ""
         unit = word if word in UNITS else unit_of(word)
-        if word and not unit and word.lower() in COUNTED:
+        if word and not unit and told("counted", word):
             continue
         si, factor = UNITS[unit or usual]
         found.append((value * factor, si))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpuscale.io.causes import load_table, told
+from gpuscale.io.causes import first_of, load_table, told
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import RunCase
@@ -95,14 +95,9 @@ def _weights(case: RunCase) -> float:
     """Bytes of the weights in the format that is named; 0 where the model is not known."""
     if bits := re.search(r"(\d(?:\.\d+)?) ?bpw", case.said):
         return case.params * float(bits[1]) / 8
-    return case.params * next((b for b, words in WEIGHTS if re.search(words, case.said)), 2.0)
+    return case.params * float(first_of(load_table("_words")["weights"], case.said) or 2.0)
 
 
-WEIGHTS = (
-    (1.0, r"fp8|int8|q8|8-?bit"),
-    (0.56, r"awq|gptq|q4|int4|nvfp4|mxfp4|4-?bit|gguf|ollama|llama\.?cpp|kobold|lm.?studio"),
-)
-"""Bytes a weight, by the words for its format; the last engines' files are of 4 bits mostly."""
 ENGINE_SHARE = 0.9
 """Share of the card that vLLM takes unless told otherwise (gpu_memory_utilization)."""
 
