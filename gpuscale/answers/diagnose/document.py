@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.diagnose.figures import Figure
     from gpuscale.answers.diagnose.judged import Answered
     from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted
-    from gpuscale.core.diagnosis.facts import Fact
 
 SHOWN_FACTS = 14
 SURE = 0.35
@@ -37,13 +36,13 @@ def document_of(a: Answered) -> Document:
     d = replace(a.diagnosis, headline=_headline(a))
     case = a.case
     files, said = _saved(a)
-    past = [Facts([(e.kind, e.text, "") for e in d.events], title="Against its own past")]
+    past = Facts([(e.kind, e.text, "") for e in d.events], title="Against its own past")
     details: dict[str, list[Block]] = {
         "figures": [Text(d.headline), Facts(_figures(a, said))],
         "causes": _cause_blocks(d),
         "test": _test(d),
         "memory": _memory(d),
-        "past": list(past) if d.events else [],
+        "past": [past] if d.events else [],
         "log": _read(d),
     }
     inputs = {
@@ -185,14 +184,11 @@ def _verdict(d: Diagnosis) -> str:
 
 
 def _reach(d: Diagnosis) -> str:
-    p = d.predicted
-    if p is not None:
-        usual = _figure(p.value, p.unit, p.quantity)
-        if p.better:
-            return f"its like reaches {usual}; {p.better}."
-        more = " and no more" if p.ratio >= 1 else ""
-        return f"its like reaches {usual}{more} as it is laid out."
-    return "what would move it is a larger batch, another layout or other hardware."
+    if (p := d.predicted) is None:
+        return "what would move it is a larger batch, another layout or other hardware."
+    laid_out = f"{' and no more' if p.ratio >= 1 else ''} as it is laid out"
+    end = f"; {p.better}" if p.better else laid_out
+    return f"its like reaches {_figure(p.value, p.unit, p.quantity)}{end}."
 
 
 def _span(p: Predicted) -> str:
@@ -239,8 +235,7 @@ def _figures(a: Answered, said: str = "") -> list[tuple[str, str, str]]:
         p = d.predicted
         rows.append((f"{_named(p.quantity)}, model", _span(p), f"80 % interval; {p.by}"))
     if old := a.features.get("old_software"):
-        note = "a newer one first: old software is no fault of the machines"
-        rows.append(("version", str(old), note))
+        rows.append(("version", str(old), "a newer one first: that is no fault of the machines"))
     if said:
         rows.append(("saved", str(a.asked.save), said))
     shares = ", ".join(f"{v} {p:.0%}" for v, p in d.verdicts.items() if p >= 0.005)
@@ -291,11 +286,6 @@ def _memory(d: Diagnosis) -> list[Block]:
     return blocks
 
 
-def _place(f: Fact, n_runs: int) -> str:
-    run = f", run {f.run + 1}" if n_runs > 1 else ""
-    return f"line {f.line}{run}" + (f", rank {f.rank}" if f.rank is not None else "")
-
-
 def _read(d: Diagnosis) -> list[Block]:
     blocks: list[Block] = []
     for log in d.logs:
@@ -305,10 +295,11 @@ def _read(d: Diagnosis) -> list[Block]:
         programs = ", ".join(log.programs) or "no program known"
         title = f"{log.name or 'log'}: {log.n_lines:,} lines{runs}, {programs}{note}"
         facts = sorted(log.facts, key=lambda f: (not f.name.startswith(HEAD), f.line))
-        rows = [
-            (f.name.replace("_", " "), f.printed, _place(f, log.n_runs))
-            for f in facts[:SHOWN_FACTS]
-        ]
+        rows = []
+        for f in facts[:SHOWN_FACTS]:
+            run = f", run {f.run + 1}" if log.n_runs > 1 else ""
+            rank = f", rank {f.rank}" if f.rank is not None else ""
+            rows.append((f.name.replace("_", " "), f.printed, f"line {f.line}{run}{rank}"))
         left = len(facts) - len(rows)
         if left > 0:
             rows.append(("...", f"{left} more facts", "--json has all"))
@@ -335,11 +326,8 @@ def _warnings(a: Answered) -> list[str]:
     if not case.figures:
         found.append("no figure is known to judge: say one with --measured")
     d = a.diagnosis
-    named = (
-        ("model", case.model_name, case.model or case.params),
-        ("GPU", case.gpu_name, case.gpu),
-    )
-    for word, name, spec in named:
+    model = ("model", case.model_name, case.model or case.params)
+    for word, name, spec in (model, ("GPU", case.gpu_name, case.gpu)):
         if name and spec is None and d.predicted is None:
             found.append(f"the {word} `{name[:60]}` is not known: nothing is computed for it")
     if case.logs and not any(log.programs for log in case.logs):

@@ -216,20 +216,17 @@ def _value(text: str, quantity: Quantity) -> float | None:
     return values[0][0] if values and values[0][1] == quantity.unit else None
 
 
-INVERSE = {"steps_per_s": "step_time", "step_time": "steps_per_s"}
-
-
 def _hoped(figure: Figure, left: list[str], wish: str) -> Figure:
     """Put to a figure what was expected of it; the part of the wish is taken from `left`."""
-    value = None
+    value, swap = None, {"steps_per_s": "step_time", "step_time": "steps_per_s"}
     for part in left:
         name, equals, rest = part.partition("=")
         if equals and quantity_name(name) not in (None, figure.name):
             continue
         said = rest if equals else part
         value = _value(said, figure.quantity)
-        if value is None and figure.name in INVERSE:  # it/s, expected 100 ms a step
-            inverse = _value(said, QUANTITIES[INVERSE[figure.name]])
+        if value is None and figure.name in swap:  # it/s, expected 100 ms a step
+            inverse = _value(said, QUANTITIES[swap[figure.name]])
             value = 1 / inverse if inverse else None
         if value is not None:
             left.remove(part)

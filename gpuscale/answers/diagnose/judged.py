@@ -165,11 +165,12 @@ def _named(
     case: RunCase, judged: list[Judged], model: Predicted | None, factors: dict[str, float]
 ) -> tuple[NamedCause, ...]:
     found: list[NamedCause] = []
+    families = load_table("_words")["families"].items()
     for j in judged[:NAMED]:
         if j.probability < LEAST and found:
             break
-        c = j.cause
-        alone = None
+        c, alone = j.cause, None
+        family = first_of({f: w for f, w in families if f in c.words}, case.said)
         if model is not None and c.verdict == "fault":
             less = model.quantity in ("step_time", "ttft", "tpot", "itl")
             usual = j.size if j.probability > SURE else math.sqrt(c.size[0] * c.size[1])
@@ -185,19 +186,12 @@ def _named(
                 low_factor=c.size[0],
                 high_factor=c.size[1],
                 gain_frac=1 - 1 / j.size if c.verdict == "fault" else 0.0,
-                remedy=_remedy(case, j),
+                remedy=f"{c.words[family]} ({c.remedy})" if family else c.remedy,
                 test_cost=c.cost,
                 predicted=alone,
             )
         )
     return tuple(found)
-
-
-def _remedy(case: RunCase, j: Judged) -> str:
-    """Remedy, in the framework's own words where they are known."""
-    families = load_table("_words")["families"]
-    family = first_of({f: w for f, w in families.items() if f in j.cause.words}, case.said)
-    return f"{j.cause.words[family]} ({j.cause.remedy})" if family else j.cause.remedy
 
 
 def _next_test(judged: list[Judged], verdict: str) -> Test | None:

@@ -7,10 +7,10 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuscale.answers.diagnose.planner import REFUSED as NO_ANSWER
-from gpuscale.answers.diagnose.planner import report_of, tuning_job
+from gpuscale.answers.diagnose.planner import REFUSED, report_of, tuning_job
 from gpuscale.answers.diagnose.records import NamedCause, OutOfMemory, PeakPart
 from gpuscale.core.words import gb
+from gpuscale.io.causes import load_table
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import RunCase
@@ -28,7 +28,7 @@ def fitting(case: RunCase) -> Fitting:
     """Ask the planner of a job that ran out of memory."""
     if not _ran_out(case):
         return Fitting()
-    with suppress(*NO_ANSWER):
+    with suppress(*REFUSED):
         r, _ = report_of(case) or (None, "")
         if r is not None and r.fits is False and r.best_peak_bytes and r.peak_bytes:
             lines = [line for line in r.diff if line[:3] not in ("---", "+++")]
@@ -89,11 +89,6 @@ def out_of_memory(case: RunCase, named: Sequence[NamedCause], fit: Fitting) -> O
 
 LIKELY = 0.35
 """Probability of a cause from which its remedy comes first."""
-REFUSED = {
-    "graphs": "--max-num-seqs 64: the sampler is warmed up with as many requests",
-    "not-free": "free the GPU of other processes; a lower --gpu-memory-utilization",
-}
-"""What an engine refused for, if not for its cache -> the smallest change."""
 
 
 def _changes(
@@ -106,7 +101,7 @@ def _changes(
         most = case.log_number("most_model_len")
         length = f"--max-model-len {most:.0f}" if most else "--max-model-len"
         cache = f"{length}; --kv-cache-dtype fp8; more GPUs (--tensor-parallel-size)"
-        return (*found, REFUSED.get(why, cache))
+        return (*found, load_table("_known")["refused"].get(why, cache))
     if case.kind == "serving":
         return (*found, "--gpu-memory-utilization 0.85; --max-num-seqs 64; --enforce-eager")
     micro, recompute = case.number("micro_batch"), case.settings.get("recompute", "").lower()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.io.causes import load_table
+
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.records import Diagnosis, SeriesRead
 
 MOST = 4
 DIMS = {"s": "s", "byte": "bytes", "FLOP/s": "flop_per_s", "tokens/s": "count", "": ""}
-FIRST = (
-    "step_time tokens_per_s_per_gpu tokens_per_s samples_per_s steps_per_s generation_tokens_per_s "
-    "memory_reserved memory_allocated data_time kv_usage"
-).split()
-"""Series that are drawn, the first first."""
 
 
 def pictures(d: Diagnosis) -> list[Any]:
@@ -21,7 +18,7 @@ def pictures(d: Diagnosis) -> list[Any]:
     from gpuscale.render.pictures.chart import Axis, Lines, Mark, Series
 
     found: list[Any] = []
-    for name in FIRST:
+    for name in load_table("_known")["drawn"].split():
         drawn: list[SeriesRead] = [
             s for log in d.logs for s in log.series if s.name == name and s.n >= 3
         ]
