@@ -19,6 +19,9 @@ MOST_S = 3.0
 MOST_BYTES = 250_000_000
 """Memory of it, beside what the program had before."""
 TICK_S = 0.02
+LEAVE_S = 0.3
+"""Time in which what is within ends; then it is stopped again, where something took that for its
+own."""
 
 _within = False
 
@@ -71,10 +74,10 @@ def _clock() -> Iterator[None]:
     start_s, start_bytes = time.process_time(), _resident_bytes()
 
     def look(*_: Any) -> None:
-        if time.process_time() - start_s > MOST_S:
-            raise Spent(f"{MOST_S:g} s")
-        if _resident_bytes() - start_bytes > MOST_BYTES:
-            raise Spent(f"{MOST_BYTES / 1e6:.0f} MB")
+        late = time.process_time() - start_s > MOST_S
+        if late or _resident_bytes() - start_bytes > MOST_BYTES:
+            signal.setitimer(signal.ITIMER_PROF, LEAVE_S, TICK_S)
+            raise Spent(f"{MOST_S:g} s" if late else f"{MOST_BYTES / 1e6:.0f} MB")
 
     before = signal.signal(signal.SIGPROF, look)
     signal.setitimer(signal.ITIMER_PROF, TICK_S, TICK_S)

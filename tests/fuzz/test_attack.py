@@ -2,6 +2,8 @@
 
 import os
 import runpy
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -188,3 +190,24 @@ def test_a_change_shows_no_lines_of_files_that_were_not_given(tmp_path):
     assert "As a change of the file" in own and "+WANDB_API_KEY=*** torchrun" in own
     assert "As a change of the file" in other and "@@ -1 +1 @@" in other
     assert "wk-777777" not in own + other and "--nproc-per-node" not in other
+
+
+def test_what_is_given_up_has_time_to_leave(monkeypatch):
+    """A clock that stopped it again while it left could end the program."""
+    monkeypatch.setattr(guard, "MOST_S", 0.1)
+    left = []
+
+    def leaving():
+        try:
+            while True:
+                pass
+        finally:
+            until = time.process_time() + 0.1
+            while time.process_time() < until:
+                pass
+            left.append("whole")
+
+    with pytest.raises(guard.GpuscaleError, match="given up"), guard.bounded("file"):
+        leaving()
+    assert left == ["whole"]
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
