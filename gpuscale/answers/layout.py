@@ -70,10 +70,10 @@ NEEDS = {
 """Options that do nothing unless one of these degrees is above 1."""
 
 
-def refuse_idle(asked: Degrees, pp: int) -> None:
-    """Refuse options that would do nothing with so many stages and the other degrees as asked."""
+def refuse_idle(asked: Degrees) -> None:
+    """Refuse options that would do nothing with the degrees as asked."""
     for name, degrees in NEEDS.items():
-        idle = all((pp if d == "pp" else getattr(asked, d)) == 1 for d in degrees)
+        idle = all(getattr(asked, d) == 1 for d in degrees)
         if idle and getattr(asked, name) != getattr(type(asked), name):
             needed = " or ".join(f"--{d}" for d in degrees)
             raise GpuscaleError(f"--{name.replace('_', '-')} needs {needed} above 1")
@@ -130,7 +130,6 @@ def layout_of(
         pins = said_by_layout(asked.pipeline_layout, asked.pp if asked.pp > 1 else None)
         said |= {"pp": pins["pp"], "vpp": pins["vpp"]}
     said["recompute"] = recompute_of(asked) or ("selective" if asked.recompute_modules else None)
-    refuse_idle(asked, said["pp"])
     said["etp"] = experts_split(asked, model, software)
     dp = data_parallel(asked, said["pp"])
     each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches

@@ -228,7 +228,7 @@ BAD = [
     (("llama3-70b", "--tp", "1e300"), "--tp"),
     (("llama3-70b", "--tp", "7"), "does not divide 64 heads"),
     (("llama3-70b", "--pp", "83"), "more than 80 layers"),
-    (("llama3-70b", "--vpp", "2"), "--vpp needs --pp above 1"),
+    (("llama3-70b", "--vpp", "2"), "interleaved needs pp > 1"),
     (("llama3-70b", "--ep", "2"), "need a model with experts"),
     (("deepseek-v3", "--ep", "3", "--dp", "3"), "does not divide 256 experts"),
     (("llama3-70b", "--gpus", "12", "--tp", "8"), "no multiple"),

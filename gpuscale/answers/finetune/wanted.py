@@ -70,7 +70,7 @@ def settled(asked: Memory) -> Memory:
         raise GpuscaleError(
             f"--dp {asked.dp} with tp*pp*cp = {split} means {asked.dp * split} GPUs"
         )
-    refuse_idle(asked, asked.pp)
+    refuse_idle(asked)
     batch = asked.global_batch
     if asked.accumulation is not None:
         batch = accumulated(asked, n_gpus // split)
