@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.quantity import format_si
 from gpuscale.core.verdict import SURE
 from gpuscale.core.words import gb
-from gpuscale.render.document import Point
+from gpuscale.render.document import Facts, Point
 
 if TYPE_CHECKING:
     from gpuscale.core.run.bill import Bill
@@ -101,6 +101,22 @@ def largest_parts(parts: Iterable[tuple[str, float]], most: int = 3) -> Point:
 
 FILED = Point("next", "-o run.sh", "writes its launch file; --explain its formulas")
 """What comes next where an answer can be started."""
+
+
+LONG_VALUE = 24
+"""Characters of a value from which it stands with its note."""
+
+
+def figures_of(points: Iterable[Point], *more: tuple[str, str, str]) -> Facts:
+    """Figures of an answer: the lines of its summary, and what stands beside them."""
+    rows = [
+        (p.key, p.value, p.note)
+        if p.note and len(p.value) < LONG_VALUE
+        else (p.key, "", "  ".join(filter(None, (p.value, p.note))))
+        for p in points
+        if p.key not in ("verdict", "next")
+    ]
+    return Facts([*rows, *more])
 
 
 def taken_points(taken: Iterable[str]) -> list[Point]:

@@ -51,7 +51,7 @@ def test_details_are_asked_for_or_read():
     given = {"model": "llama3-70b", "tp": 8, "pp": 4}
     part = answered("memory", given | {"show": "figures"})[0]
     _, answer, _ = answered("memory", given)
-    assert "likely range" in part and read(f"{answer['resource']}/figures")[1].strip() in part
+    assert "as nvidia-smi" in part and read(f"{answer['resource']}/figures")[1].strip() in part
     assert json.loads(read(f"{answer['resource']}/json")[1])["schema"] == 2
     assert f"{answer['resource']}/all" in dict(resources())
     with pytest.raises(GpuscaleError):

@@ -17,7 +17,6 @@ from gpuscale.answers.finetune.words import (
     ends_text,
     habit_text,
     head_points,
-    head_text,
     memory_terms,
     part_rows,
     peaks_text,
@@ -28,18 +27,11 @@ from gpuscale.answers.finetune.words import (
     trained_words,
     verdict_text,
 )
-from gpuscale.answers.memory.common import (
-    Peak,
-    compared_table,
-    counted_rows,
-    interval_row,
-    part_bars,
-    verdict_row,
-)
+from gpuscale.answers.memory.common import Peak, compared_table, counted_rows, part_bars
 from gpuscale.answers.memory.common import part_rows as compared_rows
 from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
-from gpuscale.answers.summary import largest_parts, machine, taken_points
+from gpuscale.answers.summary import figures_of, largest_parts, machine, taken_points
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.bench import BenchChange, Trial, enough, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
@@ -51,7 +43,7 @@ from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import preset_names
-from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
+from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
@@ -206,13 +198,7 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
     said = verdict_text(case, words, r, n_gpus, short=bool(short))
     if r.enough and not r.fits:
         said += f"; fits with {r.enough.words} ({gb(r.enough.total_bytes)})"
-    head = f"{said}{short}.\n{head_text(case, trial.job)}"
-    lines = (
-        habit_text(case, trial.job),
-        r.decides and f"decides: {r.decides}",
-        case.assumed and "taken: " + "; ".join(case.assumed),
-    )
-    head += "".join(f"\n{line}" for line in lines if line)
+    summary = memory_summary(asked, case, trial.job, r, f"{said}{short}.")
     remedy: list[Block] = [remedy_table(r.remedies)] if r.remedies else []
     if not r.remedies and not trial.fits:
         remedy = [Text("nothing on the list of changes makes it fit this GPU")]
@@ -220,8 +206,12 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
     if asked.smallest_gpu and not r.cards:
         cards = [Text("no GPU preset holds it alone: see --gpus and the changes above")]
     details: dict[str, list[Block]] = {
-        "memory": [Text(head), table, part_bars(part_rows(r.expected), r.capacity_bytes)],
-        "figures": [Facts(_facts(asked, case, trial, r))],
+        "memory": [
+            Text(summary[0].value),
+            table,
+            part_bars(part_rows(r.expected), r.capacity_bytes),
+        ],
+        "figures": [figures_of(summary, *_facts(asked, case, trial.job, r))],
         "remedies": remedy,
         "cards": cards,
         "changed": changed(case.loaded),
@@ -230,7 +220,7 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
         "memory",
         inputs_of(case, trial.job),
         r,
-        memory_summary(asked, case, trial.job, r, f"{said}{short}."),
+        summary,
         details,
         warnings=case.warnings(),
         answered_no=not r.fits,
@@ -281,36 +271,18 @@ def _parts_table(case: FinetuneCase, r: TuningMemory) -> Table:
 
 
 def _facts(
-    asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory
+    asked: Memory, case: FinetuneCase, job: Job, r: TuningMemory
 ) -> list[tuple[str, str, str]]:
-    seconds = trial.step
-    rows = [
-        verdict_row(r),
-        interval_row(r, "family"),
+    """Answer in figures beside its summary."""
+    has = f"; it has {gb(asked.host_memory)}" if asked.host_memory else ""
+    hosts = f"per node: offloaded parts and their copies, processes{has}"
+    return [
         *counted_rows(r),
         ("peak at", r.expected.moment, peaks_text(r.expected)),
-        ("trained", f"{r.trained_params / 1e6:,.1f} M", "parameters"),
-        ("states", *states_text(trial.job, case.bench.site(trial.job)[2])),
-        ("longest sequence", f"{r.longest_seq_len:,}", "tokens, all else as it is"),
-        ("largest micro-batch", f"{r.largest_micro_batch:,}", "sequences, all else as it is"),
-        (
-            "host memory",
-            gb(r.host_bytes_per_node),
-            "per node: offloaded parts and their copies, processes"
-            + (f"; it has {gb(asked.host_memory)}" if asked.host_memory else ""),
-        ),
-        (
-            "step",
-            time_text(r.step_s),
-            f"{r.tokens_per_s:,.0f} tokens/s over {trial.job.layout.n_gpus} GPU"
-            + ("s" if trial.job.layout.n_gpus > 1 else "")
-            + (" without padding" if seconds.tokens < seconds.padded_tokens else ""),
-        ),
+        ("states", *states_text(job, case.bench.site(job)[2])),
+        ("host memory", gb(r.host_bytes_per_node), hosts),
+        *([("habits", "", habit)] if (habit := habit_text(case, job)) else []),
     ]
-    if asked.min_gpus or not r.fits:
-        words = "as asked, sharded" if r.fewest_gpus else "no number of them holds it as asked"
-        rows.append(("fewest GPUs", f"{r.fewest_gpus or 'none'}", words))
-    return rows
 
 
 def remedy_table(found: Sequence[BenchChange]) -> Table:

@@ -21,7 +21,6 @@ from gpuscale.answers.finetune.plan_blocks import (
     compared,
     compared_text,
     option_table,
-    passed_over_points,
     plan_facts,
     plan_summary,
     plan_terms,
@@ -29,17 +28,12 @@ from gpuscale.answers.finetune.plan_blocks import (
 )
 from gpuscale.answers.finetune.verdict import verdict_of
 from gpuscale.answers.finetune.wanted import one, settled
-from gpuscale.answers.finetune.words import (
-    head_text,
-    part_rows,
-    time_text,
-    trained_words,
-    verdict_text,
-)
+from gpuscale.answers.finetune.words import part_rows, time_text, trained_words, verdict_text
 from gpuscale.answers.memory import Memory
 from gpuscale.answers.money import bill_of, rate_of
 from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
+from gpuscale.answers.summary import figures_of
 from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_bytes_per_node, remedies
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import made_of
@@ -47,7 +41,7 @@ from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_names
 from gpuscale.io.run import rent_of
-from gpuscale.render.document import Bars, Document, Facts, Text
+from gpuscale.render.document import Bars, Document, Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -277,17 +271,15 @@ def _result(
 
 
 def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told: str) -> Document:
-    head = f"{_answer(case, trial, r)}\n{head_text(case, trial.job)}"
-    if r.taken:
-        head += "\ntaken: " + "; ".join(r.taken)
-    head += "".join(f"\n{p.key}, {p.value}; {p.note}" for p in passed_over_points(r))
+    said = _answer(case, trial, r)
+    summary = plan_summary(case, trial, r, said, told)
     rows = part_rows(trial.memory)
     bars = Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory")
     others: list[Block] = [option_table(r)] if len(r.options) > 1 else []
     others += [Text(compared_text(r))] if 0 < len(r.against) <= MOST_COMPARED else []
-    facts = Facts(plan_facts(case, trial, r, told=told, host_bytes=asked.host_memory))
+    facts = figures_of(summary, *plan_facts(case, trial, r, asked.host_memory))
     details: dict[str, list[Block]] = {
-        "figures": [Text(head), facts],
+        "figures": [Text(said), facts],
         "memory": [bars],
         "step": [time_table(r)],
         "alternatives": others,
@@ -298,7 +290,7 @@ def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told
         "plan",
         inputs_of(case, trial.job) | {"tokens": r.tokens},
         r,
-        plan_summary(case, trial, r, _answer(case, trial, r), told),
+        summary,
         details,
         warnings=case.warnings(),
         answered_no=not r.fits,

@@ -97,30 +97,19 @@ class TuningPlan(Room):
 
 
 def plan_facts(
-    case: FinetuneCase, trial: Trial, r: TuningPlan, *, told: str, host_bytes: float | None
+    case: FinetuneCase, trial: Trial, r: TuningPlan, host_bytes: float | None
 ) -> list[tuple[str, str, str]]:
-    """Answer in figures: time, cost, memory, and what they rest on."""
+    """Answer in figures beside its summary: rate, what the cost rests on, states, the hosts."""
     c, step = r.chosen, trial.step
     which = "without padding" if step.tokens < step.padded_tokens else "all of them trained on"
-    room = f"of {gb(c.capacity_bytes)} usable" if c.fits else f"does not fit {gb(c.capacity_bytes)}"
     rate = f"{c.tokens_per_s / c.n_gpus:,.0f} per GPU, {which}"
-    rows = [
-        ("memory", gb(c.peak_bytes), room),
-        ("", "", f"80 % interval {r.peak_low_bytes / 1e9:,.1f} to {gb(r.peak_high_bytes)}"),
-        ("step", time_text(c.step_s), f"{ends_text(r)}, {c.global_batch_size} sequences"),
-        ("tokens/s", f"{c.tokens_per_s:,.0f}", rate),
-        ("run", time_text(c.run_s), told),
-    ]
-    if c.cost_usd is not None:
-        price = f"{c.usd_per_gpu_hour:,.2f} USD per GPU-hour, {c.price_origin}".rstrip(", ")
-        rows.append(("cost", f"{c.cost_usd:,.2f} USD", price))
-    else:
+    rows = [("tokens/s", f"{c.tokens_per_s:,.0f}", rate)]
+    if c.cost_usd is None:
         rows.append(("cost", "-", f"no price of {c.gpu} is known: --price '0.4 USD/h'"))
     rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
     rows.append(("states", *states_text(trial.job, case.bench.site(trial.job)[2])))
     has = f"per node, of {gb(host_bytes)}" if host_bytes else "per node"
-    rows.append(("host memory", gb(c.host_bytes_per_node), has))
-    return rows
+    return [*rows, ("host memory", gb(c.host_bytes_per_node), has)]
 
 
 OFFLOADED = {**STEP_PARTS, "offload_s": "offload"}

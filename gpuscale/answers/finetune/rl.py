@@ -12,7 +12,6 @@ from gpuscale.answers.finetune.rl_asked import degrees, replicas, rl_job, steps_
 from gpuscale.answers.finetune.rl_blocks import (
     RlAnswer,
     RolloutSplit,
-    head_lines,
     memory_table,
     phase_table,
     rl_facts,
@@ -30,6 +29,7 @@ from gpuscale.answers.memory.common import weight_format
 from gpuscale.answers.money import bill_of
 from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
+from gpuscale.answers.summary import figures_of
 from gpuscale.core.finetune.bench import CHANGES, change_words, changed
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.records import made_of
@@ -42,7 +42,7 @@ from gpuscale.io.frameworks import framework_habits
 from gpuscale.io.models import load_model
 from gpuscale.io.rl import rl_costs, rl_engine
 from gpuscale.io.software import load_software
-from gpuscale.render.document import Document, Facts, Text
+from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -356,11 +356,12 @@ def _laid_out(
     e = r.estimate
     if not r.fits and e.rolls_out and not e.fits and not short:
         short = asking.enough(case, rl)
-    said, head = _answer(case, rl, e, r, short), head_lines(case, rl, e, r.taken)
+    said = _answer(case, rl, e, r, short)
+    summary = rl_summary(case, rl, r, e, said)
     head_inputs = {"model": case.loaded.model.name, "gpu": case.loaded.gpu.name}
     details: dict[str, list[Block]] = {
-        "step": [Text(f"{said}\n{head}"), phase_table(e)],
-        "figures": [Facts(rl_facts(asking.asked, rl, e, r))],
+        "step": [Text(said), phase_table(e)],
+        "figures": [figures_of(summary, *rl_facts(asking.asked, rl, e, r))],
         "memory": [memory_table(e)],
         "splits": [split_table(r.splits)] if r.splits else [],
     }
@@ -368,7 +369,7 @@ def _laid_out(
         command,
         head_inputs | {"n_gpus": e.n_gpus, "software": case.software.name, **asdict(rl)},
         r,
-        rl_summary(case, r, e, said, head.partition(":")[0]),
+        summary,
         details,
         warnings=case.warnings(),
         answered_no=not r.fits,

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.words import (
-    asked_for,
-    head_text,
-    layout_words,
-    share_table,
-    time_text,
-)
+from gpuscale.answers.finetune.words import asked_for, layout_words, share_table, time_text
 from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.origins import unsaid
@@ -28,7 +22,6 @@ from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.rl.estimate import RlEstimate, RlJob
 from gpuscale.core.run.bill import Bill
-from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Point, Table
 
@@ -85,11 +78,14 @@ def phase_table(e: RlEstimate) -> Table:
 
 
 def rl_facts(asked: Any, rl: RlJob, e: RlEstimate, r: RlAnswer) -> list[tuple[str, str, str]]:
-    """Answer in figures: step, rollout, memory, run and its bill."""
-    between = f"{time_text(r.step_low_s)} to {time_text(r.step_high_s)}"
+    """Answer in figures beside its summary: rates, rollout, the hosts and the bill."""
+    lengths = (
+        f"prompts of {rl.prompt_tokens:,.0f} tokens, responses of {rl.response_tokens:,.0f} on "
+        f"average, {rl.max_response_tokens:,.0f} at most"
+    )
     rows = [
-        ("step", time_text(r.step_s), f"bound by the {r.bound}"),
-        ("80 % interval", between, "of published steps"),
+        ("lengths", "", lengths),
+        ("bound by", r.bound, ""),
         ("tokens/s", f"{r.tokens_per_s:,.0f}", "prompts and responses, all GPUs"),
         ("samples/s", f"{r.samples_per_s:,.2f}", f"{rl.samples:,} a step"),
     ]
@@ -99,18 +95,14 @@ def rl_facts(asked: Any, rl: RlJob, e: RlEstimate, r: RlAnswer) -> list[tuple[st
         if rl.engine == "hf":
             words = "per GPU, by the training model itself"
         rows.append(("rollout", f"{e.rollout.sequences:,.0f} at once", words))
-    verdict = said(r.fits_probability).removeprefix("is ")
-    rows.append(("memory", gb(r.peak_bytes), f"of {gb(r.capacity_bytes)} usable: {verdict}"))
     has = f"per node, of {gb(asked.host_memory)}" if asked.host_memory else "per node"
     rows.append(("host memory", gb(e.memory.host_bytes_per_node), has))
-    if r.fewest_gpus is not None or not r.fits:
-        rows.append(("fewest GPUs", f"{r.fewest_gpus or 'none'}", "as asked, doubled in turn"))
-    if r.run_s is not None and r.steps is not None:
-        rows.append(("run", time_text(r.run_s), f"{r.steps:,} steps"))
+    if r.fewest_gpus is None and not r.fits:
+        rows.append(("fewest GPUs", "none", "as asked, doubled in turn"))
     if r.bill is not None:
         if r.run_s is None:
             rows.append(("one step costs", "", "--steps or --examples give those of a run"))
-        rows += bill_rows(r.bill)
+        rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
     return rows
 
 
@@ -158,17 +150,13 @@ def rl_fields(method: str, rl: RlJob, e: RlEstimate) -> dict[str, Any]:
     }
 
 
-def head_lines(case: FinetuneCase, rl: RlJob, e: RlEstimate, taken: tuple[str, ...]) -> str:
-    """First lines: what a step does, where, and what was taken."""
+def step_words(rl: RlJob, e: RlEstimate) -> str:
+    """Say what a step does, and where."""
     words = f"{rl.method.upper()}, {rl.prompts} prompts x {rl.group}"
     if rl.method == "dpo":
         words = f"DPO, {rl.prompts} pairs" + ("" if rl.kl else ", no reference")
     if rl.updates > 1:
         words += f" in {rl.updates} updates"
-    lengths = (
-        f"prompts of {rl.prompt_tokens:,.0f} tokens, responses of {rl.response_tokens:,.0f} on "
-        f"average, {rl.max_response_tokens:,.0f} at most"
-    )
     mode = "" if rl.method == "dpo" else f", engine {rl.engine}"
     apart = [
         f"{n} {what}"
@@ -176,8 +164,7 @@ def head_lines(case: FinetuneCase, rl: RlJob, e: RlEstimate, taken: tuple[str, .
         if n
     ]
     where = f" (of {e.n_gpus} GPUs {', '.join(apart)})" if apart else ""
-    head = f"{words}{mode}{where}: {lengths}\n{head_text(case, case.job)}"
-    return head + ("\ntaken: " + "; ".join(taken) if taken else "")
+    return f"{words}{mode}{where}"
 
 
 def taken_of(asked: Any, case: FinetuneCase, rl: RlJob, e: RlEstimate) -> tuple[str, ...]:
@@ -242,7 +229,7 @@ def _memory_term(rl: RlJob, e: RlEstimate, r: RlAnswer) -> Term:
     return replace(larger, children=(training,))
 
 
-def rl_summary(case: FinetuneCase, r: RlAnswer, e: RlEstimate, said: str, what: str) -> list[Point]:
+def rl_summary(case: FinetuneCase, rl: RlJob, r: RlAnswer, e: RlEstimate, said: str) -> list[Point]:
     """Summary of a step of RL."""
     ends = r.peak_low_bytes, r.peak_high_bytes
     tone = chance_tone(r.fits_probability) if r.fits else "bad"
@@ -250,7 +237,7 @@ def rl_summary(case: FinetuneCase, r: RlAnswer, e: RlEstimate, said: str, what: 
     low_high = f"(80 %: {time_text(r.step_low_s)} to {time_text(r.step_high_s)})"
     found = [
         Point("verdict", said, tone=tone),
-        Point("method", what, case.software.name),
+        Point("method", step_words(rl, e), case.software.name),
         Point("layout", layout_words(case.job)),
         Point("step", time_text(r.step_s), f"{low_high}, {r.samples_per_s:,.2f} samples/s"),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),

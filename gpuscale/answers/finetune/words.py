@@ -180,17 +180,6 @@ def trained_words(job: Job) -> str:
     return "Full training" if job.method.kind == "full" else method_words(job).split(" ")[0]
 
 
-def head_text(case: FinetuneCase, job: Job) -> str:
-    """First lines of an answer: what, where, how."""
-    n = job.layout.n_gpus
-    gpu = case.loaded.gpu.name
-    where = f"{n} {gpu}" if n > 1 else f"one {gpu}"
-    return (
-        f"{case.loaded.model.name} on {where}, {case.software.name}: {method_words(job)}\n"
-        f"{layout_words(job)}"
-    )
-
-
 def part_rows(memory: FinetuneMemory) -> list[tuple[str, float]]:
     """(part, bytes) of what there is."""
     return [(label, v) for label, key in PARTS if (v := getattr(memory, key)) > 0]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.plan.records import Settled
-from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 from gpuscale.render.document import Bars, Column, Table
 
@@ -92,30 +91,6 @@ def compared_table(rows: Rows, ideal: Any, expected: Any) -> Table:
         Column("expected_bytes", "expected", gb),
     )
     return Table(columns, [*rows, ("total", ideal.total_bytes, expected.total_bytes)])
-
-
-def verdict_row(r: Peak) -> tuple[str, str, str]:
-    """Say whether it fits, and by how much."""
-    left = r.capacity_bytes - r.peak_bytes
-    by = f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much"
-    if left >= 0 and not r.fits:
-        by = f"{by} on the GPUs; the hosts are too small"
-    return (
-        "verdict",
-        said(r.fits_probability).removeprefix("is "),
-        f"{gb(r.peak_bytes)} of {gb(r.capacity_bytes)} usable ({gb(r.hbm_bytes)} HBM), {by}",
-    )
-
-
-def interval_row(r: Peak, kind: str, *, warn: bool = False) -> tuple[str, str, str]:
-    """Say in which range the peak lies; `warn` where the upper end alone does not fit."""
-    low, high = r.peak_low_bytes, r.peak_high_bytes
-    return (
-        "likely range",
-        f"{low / 1e9:,.1f} to {high / 1e9:,.1f} GB",
-        f"holds 80 % of published peaks of this {kind}"
-        + ("; its upper end does not fit" if warn and high > r.capacity_bytes else ""),
-    )
 
 
 def counted_rows(r: Peak) -> list[tuple[str, str, str]]:

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.wanted import with_accumulation
 from gpuscale.answers.layout import layout_of
-from gpuscale.answers.memory.common import (
-    Peak,
-    compared_table,
-    counted_rows,
-    interval_row,
-    part_bars,
-    part_rows,
-    verdict_row,
-)
+from gpuscale.answers.memory.common import Peak, compared_table, counted_rows, part_bars, part_rows
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.saved import launched, saved_job
-from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
+from gpuscale.answers.summary import (
+    chance_tone,
+    figures_of,
+    largest_parts,
+    machine,
+    memory_point,
+    taken_points,
+)
 from gpuscale.core.memory.facts import ModelFacts, model_facts
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, MemoryParameters, parameters_of
@@ -37,7 +36,7 @@ from gpuscale.io.maturity import settled_for
 from gpuscale.io.software import capabilities_of, load_software, usual_software
 from gpuscale.io.step_intervals import memory_interval_factor
 from gpuscale.io.verdict import spread
-from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
+from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
@@ -158,31 +157,23 @@ def _document(
     parameters: MemoryParameters,
     r: TrainingMemory,
 ) -> Document:
-    peak, gpu = r.expected, loaded.gpu
+    peak = r.expected
     with_ = (
         f"micro-batch {layout.micro_batch_size}, recompute "
         f"{', '.join((layout.recompute, layout.precision, *asked.job_settings.words))}"
     )
     own = "" if asked.recipe else "its own recipe, "
-    head = (
-        f"{loaded.model.name} on {layout.n_gpus:,} {gpu.name}: {layout_text(layout)}\n"
-        f"{loaded.specs['software'].name}, {own}sequence {layout.seq_len:,}, {with_}"
-    )
+    summary = _summary(asked, loaded, layout, r, with_)
+    recipe = f"{loaded.specs['software'].name}, {own}sequence {layout.seq_len:,}, {with_}"
+    head = f"{summary[0].value}\n{layout_text(layout)}; {recipe}"
     rows = part_rows(r.ideal, peak, MEMORY_PARTS.items())
     table = compared_table(rows, r.ideal, peak)
-    facts_rows = [
-        verdict_row(r),
-        interval_row(r, "class", warn=r.fits),
-        *_split_rows(r),
-        ("fullest stage", f"{peak.stage + 1} of {layout.pp}", why(peak, layout.pp)),
-        *counted_rows(r),
-    ]
     fewest: list[Block] = []
     if asked.min_gpus or not r.fits:
         fewest = [Text(_fewest_text(r, loaded, layout.n_gpus))]
     details: dict[str, list[Block]] = {
         "memory": [Text(head), table, part_bars(rows, r.capacity_bytes)],
-        "figures": [Facts(facts_rows)],
+        "figures": [figures_of(summary, *_split_rows(r), *counted_rows(r))],
         "stages": [_stage_table(r)] if asked.stages else [],
         "fewest": [*fewest, *changed(loaded)],
     }
@@ -190,7 +181,7 @@ def _document(
         "memory",
         _inputs(asked, loaded, layout),
         r,
-        _summary(asked, loaded, layout, r, with_),
+        summary,
         details,
         warnings=loaded.warnings,
         answered_no=not r.fits,
