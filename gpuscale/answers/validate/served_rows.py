@@ -22,37 +22,12 @@ POOL = re.compile(
 )
 GGUF = re.compile(r"\bi?q(\d)_(k(_[sml])?|[01])\b")
 
-MTP_ACCEPTANCE = "0.85,0.65,0.5"
-"""Of a model's own prediction layer used again and again: 85 to 90 % for the first draft
-(DeepSeek-V3, section 5.4.3), less for those that it makes of its own drafts."""
-
-EAGLE_ACCEPTANCE = "0.75,0.65,0.6"
-"""Of an EAGLE-3 head on chat data: 3 to 4.5 tokens a pass of five or more drafts at batch 1
-(arXiv:2503.01840, table 1), fewer where the head was trained on other data."""
-
-WARMED_UP_SINCE = "2026-01-21"
-"""Day from which SemiAnalysisAI/InferenceX sends two warm-up requests for each one in flight (its
-pull request 480: `--num-warmups`); before, one."""
-
-TRAY_GPUS = 4
-"""GPUs of a compute tray of GB200."""
-
-CHAT_TOKENS = (200.0, 300.0)
-"""Mean lengths of the prompts of chat data sets (ShareGPT) in public benchmarks."""
-
 
 def kind_of(row: Row) -> str:
     """Say what load a row is of: closed, offline, burst, static, one, pools, prefill or decode."""
-    scenario, mode = row.get("scenario", "").lower(), row.get("mode", "").lower()
-    for word, kind in (("prefill pool", "prefill"), ("decode pool", "decode"), ("disagg", "pools")):
-        if word in mode:
-            return kind
-    for word, kind in (("static", "static"), ("one stream", "one")):
-        if word in scenario:
-            return kind
-    if "burst of" in row.get("note", "").lower():
-        return "burst"
-    return "closed" if number(row.get("concurrency"), high=1e6) else "offline"
+    said = "; ".join(f"{key} {row.get(key, '')}" for key in ("mode", "scenario", "note"))
+    inside = number(row.get("concurrency"), high=1e6)
+    return meaning("load", said) or ("closed" if inside else "offline")
 
 
 def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
@@ -78,8 +53,7 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
     limits = meaning("scenario", f"{spec.name} {row.get('scenario', '')}")
     if kind == "offline" and limits:
         loads |= dict(zip(("ttft", "tpot"), limits.split(), strict=True))
-    day = re.search(r"\bdate (20\d\d-\d\d-\d\d)", note)
-    cold = kind == "closed" and day is not None and day[1] < WARMED_UP_SINCE
+    cold = kind == "closed" and meaning("cold", note) is not None
     cache = re.search(r"kv[ -]cache (bf16|fp8|fp16)", note)
     setting = (engine, row.get("gpu"), row.get("precision"), "tp", row.get("tp"), at_once)
     scripts = f"{row.get('source')} {' '.join(map(str, setting))} in flight"
@@ -167,7 +141,7 @@ def _lengths(row: Row, kind: str) -> tuple[dict[str, str], list[str]]:
         means = [own or float(of) for own, of in zip(means, printed.split(), strict=True)]
         assumed.append("mean lengths of the data set")
     n, o = (max(1.0, mean or 1.0) for mean in means)
-    chat = kind == "burst" and CHAT_TOKENS[0] < n < CHAT_TOKENS[1]
+    chat = kind == "burst" and 200.0 < n < 300.0  # ShareGPT, in public benchmarks
     shapes = ("{:g}", "{:g}")
     if "sharegpt lengths" in note or chat:
         shapes = ("lognormal:{:g},1.1", "lognormal:{:g},0.9")
@@ -202,7 +176,7 @@ def _drafts(row: Row, predicts: bool) -> tuple[dict[str, str], list[str]]:
     n = int(counted[1]) if counted else 1 if share else usual
     accept = f"{share[1]}%" if share else re.sub(r"[^\d.,]", "", row.get("accepted") or "")
     assumed = [] if accept else ["acceptance of the drafts not printed, a usual one taken"]
-    accept = accept or (MTP_ACCEPTANCE if own else EAGLE_ACCEPTANCE)
+    accept = accept or meaning("accepted", "mtp" if own else "eagle") or ""
     return {"draft": f"{'mtp' if predicts and own else 'eagle'}:{n}", "accept": accept}, assumed
 
 
@@ -236,9 +210,9 @@ def _pools(row: Row) -> str:
     found: Mapping[str, tuple[str, ...]] = {
         m[0]: m[1:] for m in POOL.findall(row.get("prefill_layout", "").lower())
     }
-    # degrees of 1 for workers of a tray: recipes of low latency, TP 4 (InferenceX@76fa58252)
+    # degrees of 1 for the four GPUs of a tray: low latency, TP 4 (InferenceX@76fa58252)
     made = found.get("decode", ("0", "0", "", "", "0"))
-    fast = made[1:3] == ("1", "1") and int(made[4]) == TRAY_GPUS * int(made[0])
+    fast = made[1:3] == ("1", "1") and int(made[4]) == 4 * int(made[0])
     sides = [_pool(found[name], fast) for name in ("prefill", "decode") if name in found]
     if len(sides) < 2 or "" in sides:
         raise GpuscaleError("disaggregated, and the pools are not printed")

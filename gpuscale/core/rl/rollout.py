@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.halving import reached
 from gpuscale.core.serving.forward import decode_step, most_sequences, prompt_pass
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ ALL_LONGEST_FRAC = 0.98
 
 WIDEST = 100.0
 """Scale of the longest believed tail, over the maximum: it is flat by then."""
-
-HALVINGS = 60
-"""Halvings of a bisection: beyond the digits of a double."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +87,11 @@ def responses(mean_tokens: float, max_tokens: float) -> Responses:
         raise ValueError(f"mean {mean_tokens:g} must be above 0 and up to {max_tokens:g}")
     if mean_tokens > ALL_LONGEST_FRAC * max_tokens:
         return Responses(mean_tokens, max_tokens, None)
-    low, high = mean_tokens, WIDEST * max_tokens
-    for _ in range(HALVINGS):
-        scale = math.sqrt(low * high)
-        mean = scale * (1.0 - math.exp(-max_tokens / scale))
-        low, high = (scale, high) if mean < mean_tokens else (low, scale)
-    return Responses(mean_tokens, max_tokens, math.sqrt(low * high))
+    logs = math.log(mean_tokens), math.log(WIDEST * max_tokens)
+    found = reached(
+        lambda at: -math.exp(at) * math.expm1(-max_tokens / math.exp(at)), mean_tokens, *logs
+    )
+    return Responses(mean_tokens, max_tokens, math.exp(found))
 
 
 GRID = 24

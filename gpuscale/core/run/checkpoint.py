@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from gpuscale.core.halving import reached
+
 KINDS = ("blocking", "asynchronous", "memory")
 """Ways to save: the job waits for the store; it waits for a copy to the host's memory, the rest
 goes on beside it; copies stay in the memory of the host and of a peer."""
@@ -153,10 +155,6 @@ def daly_interval_s(blocking_s: float, mtbf_s: float) -> float:
     return young_interval_s(blocking_s, mtbf_s) * (1 + math.sqrt(part) / 3 + part / 9) - blocking_s
 
 
-HALVINGS = 80
-"""Halvings of a bisection: beyond the digits of a double."""
-
-
 def exact_interval_s(blocking_s: float, mtbf_s: float) -> float:
     """Interval that makes `core.run.goodput.effective_frac` largest. [s].
 
@@ -167,11 +165,4 @@ def exact_interval_s(blocking_s: float, mtbf_s: float) -> float:
     """
     if math.isinf(mtbf_s) or blocking_s == 0:
         return math.inf if blocking_s else 0.0
-    low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if middle < 1 and math.log1p(-middle) + middle + blocking_s / mtbf_s > 0:
-            low = middle
-        else:
-            high = middle
-    return low * mtbf_s
+    return reached(lambda x: -math.log1p(-x) - x, blocking_s / mtbf_s, 0.0, 1.0) * mtbf_s
