@@ -597,7 +597,8 @@ def width_of(by_source: Mapping[str, Sequence[float]], without: str = "") -> flo
 def widths_of(folder: Path, *, write: bool) -> None:
     """Print what the widths of other sources hold of each source, and write those of all.
 
-    Of the slices that are in the folder: every n-th row, so that fewer slices are a sample.
+    Of the slices that are in the folder: every n-th row, so that fewer slices are a sample. A width
+    that rests on fresh sources, of which fewer hold, stays.
     """
     found: Residuals = defaultdict(lambda: defaultdict(list))
     for path in sorted(folder.glob("*of*.json")):
@@ -616,7 +617,8 @@ def widths_of(folder: Path, *, write: bool) -> None:
                 continue
             held[source, quantity] += inside
             held["all", quantity] += inside
-        if values >= FEWEST and re.search(WIDTHS_OF, name):
+        fresh = re.search(re.escape(f'[class."{name}"]') + r"\nwidth.*\n.*fresh", text)
+        if values >= FEWEST and re.search(WIDTHS_OF, name) and not fresh:
             origin = f"{values} rows of {len(by_source)} sources counted alike, as answered"
             new = f'width = {width_of(by_source):.3f}\nsource = "{origin}, tools/fit_serving.py"'
             head = f'[class."{name}"]'
