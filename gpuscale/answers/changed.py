@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gpuscale.io.inputs import Loaded
 from gpuscale.render.document import Block, Text
-
-if TYPE_CHECKING:
-    from gpuscale.io.inputs import Loaded
 
 
 def changed_text(loaded: Loaded) -> str:

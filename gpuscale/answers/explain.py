@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.io.glossary import Entry
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
+from gpuscale.render.document import Document
 
 
 def complete_term(incomplete: str) -> list[str]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gpuscale.answers import ask
 from gpuscale.answers.ask import Asked, Converted, texts
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.render.document import Block, Document
+from gpuscale.textbook.quiz.evaluate import CheckedAnswer, QuizQuestion
 from gpuscale.textbook.quiz.explain import QuotedFigure, Step
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Block, Document
-    from gpuscale.textbook.quiz.evaluate import CheckedAnswer, QuizQuestion
 
 ONLY = ("agrees", "rounded", "wrong", "ambiguous")
 _COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguous": "ambiguous"}

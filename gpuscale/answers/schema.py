@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import unknown_name
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
+from gpuscale.render.document import Document
 
 SWEEP = ("gpuscale.answers.sweep_table:SweepAnswer",)
 

@@ -8,15 +8,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from gpuscale.answers.ask import Asked, WhatIf, fields_of, text
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.spec_errors import checked
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Block, Document
+from gpuscale.render.document import Block, Document
 
 MOST_JOBS = 1000
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import FinetuneParameters, kept_in
+from gpuscale.core.step.records import Hardware, Software
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step_calibration import Calibration, load_calibration
 from gpuscale.io.step_hardware import step_hardware
-
-if TYPE_CHECKING:
-    from gpuscale.core.finetune.method import Job
-    from gpuscale.core.step.records import Hardware, Software
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.software import SoftwareSpec
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.software import SoftwareSpec
 
 
 class FinetuneFigures(NamedTuple):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from gpuscale.core.rl.estimate import RolloutEngine
 from gpuscale.core.rl.step import RlCosts
 from gpuscale.io.presets import shipped
 from gpuscale.io.toml import Table, read_toml
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.software import FittedValue, SoftwareSpec
-
-if TYPE_CHECKING:
-    from gpuscale.core.rl.estimate import RolloutEngine
-    from gpuscale.specs.cluster import ClusterSpec
 
 
 @lru_cache(maxsize=1)

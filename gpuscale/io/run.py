@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib import resources
 from math import log2
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from gpuscale.core.run.bill import Draw, Making, Rate
 from gpuscale.core.run.checkpoint import Saver
@@ -21,6 +21,7 @@ from gpuscale.errors import unknown_name
 from gpuscale.io.presets import looks_like_path, preset_files, preset_path
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import Table, read_toml
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.run import (
     EmbodiedRow,
     FleetRow,
@@ -36,9 +37,6 @@ from gpuscale.specs.run import (
     SiteRow,
     SwitchSpec,
 )
-
-if TYPE_CHECKING:
-    from gpuscale.specs.cluster import ClusterSpec
 
 S = TypeVar("S")
 

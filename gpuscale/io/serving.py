@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
+from gpuscale.core.habits import Habit
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.serving.maturity import SETTLED, Ages, EngineMaturity, maturity
 from gpuscale.core.serving.power import PowerParameters
@@ -18,15 +20,9 @@ from gpuscale.io.calibration import load_arch, load_fabric
 from gpuscale.io.presets import shipped
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import read_toml
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuscale.core.habits import Habit
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.model import ModelSpec
-    from gpuscale.specs.serving import MaturitySpec
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.serving import MaturitySpec
 
 FRAMEWORKS = ("trtllm", "vllm", "sglang", "llamacpp")
 DEFAULT_FRAMEWORK = "trtllm"

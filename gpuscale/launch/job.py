@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuscale.core.layout import Layout
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
-
-if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
-    from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

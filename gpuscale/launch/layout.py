@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.settle import ranks_of, settle
-
-if TYPE_CHECKING:
-    from gpuscale.launch.read.found import Found
-    from gpuscale.specs.model import ModelSpec
-    from gpuscale.specs.software import SoftwareSpec
+from gpuscale.launch.read.found import Found
+from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.software import SoftwareSpec
 
 MEGATRON = ("megatron", "megatron-bridge", "ms-swift")
 DEFAULT_SEQ_LEN = {"trainer": 1024, "torchtitan": 2048}

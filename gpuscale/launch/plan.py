@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch import FRAMEWORKS, wrap
 from gpuscale.launch.job import TrainingLaunch, Written
 from gpuscale.launch.options import launch_table
-
-if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.model import ModelSpec
 
 
 def framework_of(job: TrainingLaunch, asked: str | None = None) -> str:

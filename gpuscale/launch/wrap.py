@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from gpuscale.foreign import comment, here_document
-
-if TYPE_CHECKING:
-    from gpuscale.launch.job import TrainingLaunch, Written
+from gpuscale.launch.job import TrainingLaunch, Written
 
 PORT = 29500
 HEAD = "@first-machine@"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError, unknown_name
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
-    from gpuscale.render.pictures.chart import Chart
+from gpuscale.render.document import Document
+from gpuscale.render.pictures.chart import Chart
 
 ENDINGS = (".svg", ".png", ".html", ".trace.json", ".sh", ".sbatch")
 

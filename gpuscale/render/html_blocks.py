@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from gpuscale.core.records import Term
 from gpuscale.render.data import plain
-from gpuscale.render.document import Bars, Document, Drawn, Facts, Summary, Table, Text
+from gpuscale.render.document import (
+    Bars,
+    Block,
+    Column,
+    Document,
+    Drawn,
+    Facts,
+    Summary,
+    Table,
+    Text,
+)
+from gpuscale.render.explain import Node
 from gpuscale.render.palette import meaning
 from gpuscale.render.strip import is_memory
 from gpuscale.render.svg import attribute, words
-
-if TYPE_CHECKING:
-    from gpuscale.core.records import Term
-    from gpuscale.render.document import Block, Column
-    from gpuscale.render.explain import Node
 
 
 class Section(NamedTuple):

@@ -7,12 +7,10 @@ import secrets
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.errors import GpuscaleError
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
+from gpuscale.render.document import Document
 
 ENDINGS = {
     ".json": "json",

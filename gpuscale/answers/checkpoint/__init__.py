@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
@@ -11,9 +11,7 @@ from gpuscale.answers.job_options import moments, recipe
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import Priced
 from gpuscale.errors import GpuscaleError
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
+from gpuscale.render.document import Document
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import (
@@ -19,9 +19,7 @@ from gpuscale.answers.ask import (
 )
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.errors import unknown_name
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
+from gpuscale.render.document import Document
 
 ALIASES = {"ag": "allgather", "rs": "reducescatter", "ar": "allreduce", "a2a": "alltoall"}
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.calibration import collective_interval_s
 from gpuscale.core.network.collective import bandwidths_bytes_per_s
 from gpuscale.core.network.expected import RankGroup, deduplicated_frac, group_time_s
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
+from gpuscale.core.network.ideal import CollectiveTime
+from gpuscale.core.records import Term
 from gpuscale.io.calibration import load_fabric
-
-if TYPE_CHECKING:
-    from gpuscale.core.network.ideal import CollectiveTime
-    from gpuscale.core.records import Term
-    from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import ClusterSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.answers.compare.differences import ChangedValue, FigureRow
+from gpuscale.answers.compare.things import Thing
 from gpuscale.core.quantity import format_si
 from gpuscale.render.document import Block, Column, Document, Table, Text
-
-if TYPE_CHECKING:
-    from gpuscale.answers.compare.things import Thing
 
 NOUN = {"gpu": "GPUs", "cluster": "clusters", "model": "models"}
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuscale.answers.compare.differences import ChangedPart, FigureRow, TotalDifference
+from gpuscale.answers.compare.things import Thing
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.meant import packaged
 from gpuscale.render.document import Block, Column, Table, Text
-
-if TYPE_CHECKING:
-    from gpuscale.answers.compare.differences import ChangedPart, FigureRow, TotalDifference
-    from gpuscale.answers.compare.things import Thing
 
 
 def is_plan(result: Any) -> bool:

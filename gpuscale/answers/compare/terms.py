@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuscale.answers.compare.differences import FigureRow, TotalDifference
 from gpuscale.core.records import Term
-
-if TYPE_CHECKING:
-    from gpuscale.answers.compare.differences import FigureRow, TotalDifference
 
 SHOWN_BY = {"gpu": "presets show {}", "cluster": "presets show {}", "model": "model {} --explain"}
 """Kind -> command that tells where its figures are from."""

@@ -6,14 +6,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuscale.answers.ask import WhatIf
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import find_preset, known_names, looks_like_path
 from gpuscale.io.toml import read_toml
-
-if TYPE_CHECKING:
-    from gpuscale.answers.ask import WhatIf
 
 SPECS = ("gpu", "cluster", "model")
 KIND_TEXT = {

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Question, text, texts, whole
 from gpuscale.answers.layout_options import Pins
 from gpuscale.core.rl.step import ALL_METHODS
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
+from gpuscale.render.document import Document
 
 KINDS = ("pretrain", "finetune", "rl", "serving", "network")
 METHODS = (*"sft full lora dora qlora kto".split(), *ALL_METHODS)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuscale.answers.diagnose.figures import Figure
+from gpuscale.answers.diagnose.judged import Answered
 from gpuscale.answers.diagnose.picture import pictures
+from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.words import gb
 from gpuscale.render.document import Bars, Block, Column, Document, Facts, Point, Table, Text
-
-if TYPE_CHECKING:
-    from gpuscale.answers.diagnose.figures import Figure
-    from gpuscale.answers.diagnose.judged import Answered
-    from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted
 
 SHOWN_FACTS = 14
 SURE = 0.35

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from gpuscale.answers.diagnose.case import RunCase
 from gpuscale.io.causes import first_of, load_table, told
-
-if TYPE_CHECKING:
-    from gpuscale.answers.diagnose.case import RunCase
 
 Features = dict[str, str | float]
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from gpuscale.answers.diagnose.case import RunCase
 from gpuscale.answers.diagnose.planner import REFUSED, report_of, tuning_job
 from gpuscale.answers.diagnose.records import NamedCause, OutOfMemory, PeakPart
 from gpuscale.core.words import gb
 from gpuscale.io.causes import load_table
-
-if TYPE_CHECKING:
-    from gpuscale.answers.diagnose.case import RunCase
 
 
 class Fitting(NamedTuple):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from gpuscale.answers.diagnose.records import RunEvent
+from gpuscale.core.diagnosis.facts import Log, Track
 from gpuscale.core.diagnosis.series import Stalls, growth, shift, slow_rank, stalls, warm_up
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuscale.core.diagnosis.facts import Log, Track
 
 TIMES = ("step_time", "rank_time", "forward_backward")
 RATES = ("tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s", "steps_per_s", "tflops_per_gpu")

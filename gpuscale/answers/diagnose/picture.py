@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuscale.answers.diagnose.records import Diagnosis, SeriesRead
 from gpuscale.io.causes import load_table
-
-if TYPE_CHECKING:
-    from gpuscale.answers.diagnose.records import Diagnosis, SeriesRead
 
 MOST = 4
 DIMS = {"s": "s", "byte": "bytes", "FLOP/s": "flop_per_s", "tokens/s": "count", "": ""}

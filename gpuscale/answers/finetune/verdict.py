@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from gpuscale.answers.finetune.case import FinetuneCase
 from gpuscale.core.finetune.bench import BenchChange, Trial
+from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.normal import Z80
@@ -14,12 +16,6 @@ from gpuscale.core.verdict import LENGTHS, Open, Verdict, between, ways
 from gpuscale.core.words import gb
 from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.verdict import spread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gpuscale.answers.finetune.case import FinetuneCase
-    from gpuscale.core.finetune.method import Job
 
 PRIORS: dict[str, dict[str, float]] = {
     "recompute": {"full": 0.7, "none": 0.3},

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, WhatIf, flag, text, texts, whole
 from gpuscale.errors import NoLaunch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuscale.render.document import Document
+from gpuscale.render.document import Document
 
 
 @dataclass

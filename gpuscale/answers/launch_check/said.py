@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuscale.launch.read.found import Found, Said
+from gpuscale.launch.read.found import Found, Said
 
 
 def said_rows(said: Said, method: str) -> list[tuple[str, str, str]]:

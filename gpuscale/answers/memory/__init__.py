@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import PRETRAIN, SERVE, TRAIN, Asked, Swept, flag, refuse_others, text
 from gpuscale.answers.finetune.asked import Rollouts
 from gpuscale.answers.layout_options import LAYOUT, Degrees
 from gpuscale.errors import GpuscaleError
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
+from gpuscale.render.document import Document
 
 MAXIMA = ("seq-len", "micro-batch")
 

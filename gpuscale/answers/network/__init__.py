@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
 from gpuscale.core.fabric.records import TOPOLOGIES
 from gpuscale.errors import GpuscaleError
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
+from gpuscale.render.document import Document
 
 MOST_GPUS = 10_000_000
 TOPOLOGY_WORDS = {

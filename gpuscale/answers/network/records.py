@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.answers.collective.expected import ExpectedCollective
 from gpuscale.core.fabric.bill import NetworkBill
 from gpuscale.core.fabric.cables import Cable
 from gpuscale.core.fabric.check import CableReport
 from gpuscale.core.fabric.faults import Loss
+from gpuscale.core.fabric.of_cluster import NetworkPlan
 from gpuscale.core.fabric.records import Design
 from gpuscale.core.network.levels import NetworkReport
-
-if TYPE_CHECKING:
-    from gpuscale.core.fabric.of_cluster import NetworkPlan
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.run import SwitchSpec
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.run import SwitchSpec
 
 
 class Planned(NamedTuple):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gpuscale.answers.collective.expected import Told
+from gpuscale.answers.network.records import NetworkAnswer
+from gpuscale.core.fabric.records import Design
 from gpuscale.core.records import Term, term_of
-
-if TYPE_CHECKING:
-    from gpuscale.answers.collective.expected import Told
-    from gpuscale.answers.network.records import NetworkAnswer
-    from gpuscale.core.fabric.records import Design
-    from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.cluster import ClusterSpec
 
 SOURCE = "How to Scale Your Model, GPU chapter, networking"
 

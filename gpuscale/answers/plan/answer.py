@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.answers.origins import CHOSEN, said_by
 from gpuscale.answers.plan.case import PlanCase, families_apart, prospect_of
 from gpuscale.answers.plan.maturities import by_maturity, taken
 from gpuscale.answers.plan.request import Request
 from gpuscale.answers.plan.text import taken_of
+from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import limits_board
 from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.plan.estimate import Estimate, estimate
 from gpuscale.core.plan.records import Alternative, PassedOver, PlanResult, Remedy
+from gpuscale.core.plan.sensitivity import Effect
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.records import made_of
 from gpuscale.core.search.burden import risks
+from gpuscale.core.search.results import SearchResult
 from gpuscale.core.step.operators import peak_flop_per_s
 from gpuscale.io.jobs import job_toml, step_interval
 from gpuscale.io.step_intervals import memory_interval_factor
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.plan.sensitivity import Effect
-    from gpuscale.core.search.results import SearchResult
 
 
 def board_of(case: PlanCase, layout: Layout) -> tuple[LimitRow, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpuscale.answers.plan.blocks import days
+from gpuscale.answers.plan.case import PlanCase
+from gpuscale.answers.plan.idle import Idle
 from gpuscale.answers.plan.maturities import maturity_words, step_text
+from gpuscale.answers.plan.request import Request
 from gpuscale.answers.plan.text import degrees, details, number, percent, seconds
 from gpuscale.answers.summary import (
     FILED,
@@ -16,15 +17,10 @@ from gpuscale.answers.summary import (
     taken_points,
     tone_of,
 )
+from gpuscale.core.plan.records import PlanResult
 from gpuscale.core.quantity import format_time
 from gpuscale.core.words import STEP_PARTS, gb
 from gpuscale.render.document import Point
-
-if TYPE_CHECKING:
-    from gpuscale.answers.plan.case import PlanCase
-    from gpuscale.answers.plan.idle import Idle
-    from gpuscale.answers.plan.request import Request
-    from gpuscale.core.plan.records import PlanResult
 
 
 def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | None) -> list[Point]:

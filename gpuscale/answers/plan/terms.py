@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpuscale.answers.lifetime import conditions_of
 from gpuscale.answers.money import stops_per_s
 from gpuscale.answers.plan.case import PlanCase, prospect_of
+from gpuscale.answers.plan.request import Request
 from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms
 from gpuscale.core.memory.terms import stage_terms, usable_term
+from gpuscale.core.plan.estimate import Estimate
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.step.terms import part_terms
 from gpuscale.core.words import MEMORY_PARTS
-
-if TYPE_CHECKING:
-    from gpuscale.answers.plan.request import Request
-    from gpuscale.core.plan.estimate import Estimate
 
 
 def terms_of(case: PlanCase, request: Request, best: Estimate) -> tuple[Term, ...]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from gpuscale.answers.serve.case import ServeCase
-    from gpuscale.core.serving.choose import FoundReplica, Wanted
-    from gpuscale.core.serving.percentiles import LoadResult
+from gpuscale.answers.serve.case import ServeCase
+from gpuscale.core.serving.choose import FoundReplica, Wanted
+from gpuscale.core.serving.percentiles import LoadResult
 
 SHARES = (0.05, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 """Of the highest rate, at which the load is simulated for a picture."""

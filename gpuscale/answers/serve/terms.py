@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpuscale.answers.run_terms import BilledTime, bill_terms
+from gpuscale.answers.serve.case import ServeCase
+from gpuscale.answers.serve.records import ServeAnswer
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.run.time import SECONDS_PER_HOUR
+from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.forward import decode_step, pass_time
+from gpuscale.core.serving.percentiles import LoadResult
 from gpuscale.core.serving.records import Batch, PassTime
-
-if TYPE_CHECKING:
-    from gpuscale.answers.serve.case import ServeCase
-    from gpuscale.answers.serve.records import ServeAnswer
-    from gpuscale.core.serving.choose import FoundReplica
-    from gpuscale.core.serving.percentiles import LoadResult
-    from gpuscale.core.serving.service import Service
+from gpuscale.core.serving.service import Service
 
 PARTS = {
     "linear_s": "projections and dense MLPs: products of their shapes, core/serving/kernels.py",

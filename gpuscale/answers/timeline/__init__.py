@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept
 from gpuscale.answers.layout_options import Degrees
-
-if TYPE_CHECKING:
-    from gpuscale.render.document import Document
+from gpuscale.render.document import Document
 
 
 @dataclass

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuscale.answers.finetune.case import FinetuneCase
 from gpuscale.answers.finetune.memory import case_of
 from gpuscale.answers.memory import Memory
 from gpuscale.core.finetune.method import ALL, canonical
@@ -14,9 +15,6 @@ from gpuscale.core.finetune.states import IN_BACKWARD
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import asked_gpu
 from gpuscale.evidence.rows.words import meaning, number, whole
-
-if TYPE_CHECKING:
-    from gpuscale.answers.finetune.case import FinetuneCase
 
 Row = Mapping[str, str]
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gpuscale.core.fabric.records import Design
+from gpuscale.core.fabric.records import Design
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gpuscale.core.fabric.records import Design, Hosts
+from gpuscale.core.fabric.records import Design, Hosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,12 @@ arXiv:2305.14314), section 3. Each optimizer cites its paper.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts
+from gpuscale.core.finetune.parameters import FinetuneParameters
+from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import shards
-
-if TYPE_CHECKING:
-    from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts
-    from gpuscale.core.finetune.parameters import FinetuneParameters
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.stages import StageParams
+from gpuscale.core.stages import StageParams
 
 
 @dataclass(frozen=True, slots=True)

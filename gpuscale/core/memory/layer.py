@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from gpuscale.core.memory.facts import LayerFacts
-    from gpuscale.core.memory.parameters import MemoryParameters
+from gpuscale.core.memory.facts import LayerFacts
+from gpuscale.core.memory.parameters import MemoryParameters
 
 
 def layer_bytes(

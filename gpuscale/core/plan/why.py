@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.plan.estimate import Estimate
 from gpuscale.core.words import STEP_PARTS, gb
-
-if TYPE_CHECKING:
-    from gpuscale.core.limits.records import LimitRow
-    from gpuscale.core.plan.estimate import Estimate
 
 AXES = {
     "dp_comm_s": ("dp", "fsdp", "moe-dp"),

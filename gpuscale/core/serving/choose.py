@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.capacity import (
     REQUESTS,
@@ -15,11 +14,9 @@ from gpuscale.core.serving.capacity import (
     capacity,
     formula_bound,
 )
+from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.percentiles import LoadResult
-
-if TYPE_CHECKING:
-    from gpuscale.core.serving.disaggregated import PooledService
-    from gpuscale.core.serving.service import Service
+from gpuscale.core.serving.service import Service
 
 SIMULATED = 20
 """Most candidates that are simulated."""

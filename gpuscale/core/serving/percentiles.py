@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gpuscale.core.serving.scheduler import Simulated
+from gpuscale.core.serving.scheduler import Simulated
 
 BATCHES = 10
 """Batches in order of arrival whose spread gives the sampling error."""

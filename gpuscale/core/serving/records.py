@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Factor, Fraction, Seconds, Share, Spread, Within
 from gpuscale.core.halving import reached
+from gpuscale.core.kernel.calibration import ArchCalibration
+from gpuscale.core.network.calibration import FabricCalibration
 from gpuscale.core.serving.memory import EngineMemory
-
-if TYPE_CHECKING:
-    from gpuscale.core.kernel.calibration import ArchCalibration
-    from gpuscale.core.network.calibration import FabricCalibration
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,9 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 from gpuscale.core.serving.scheduler import Scheduler, Simulated, StepTimes, passes_until
-
-if TYPE_CHECKING:
-    from gpuscale.core.serving.traffic import Traffic
+from gpuscale.core.serving.traffic import Traffic
 
 NEVER = math.inf
 REPORT_EVERY = 4096

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.core.layout import Layout, hides_exchange
-
-if TYPE_CHECKING:
-    from gpuscale.core.step.records import Software
+from gpuscale.core.step.records import Software
 
 DUALPIPE_DISPATCH: dict[str, Any] = {
     "overlap_ep": True,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import KindActivations, away_frac, held_bytes
 from gpuscale.core.step.overlap import exposed_s
-
-if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.step.records import Hardware, Software
+from gpuscale.core.step.records import Hardware, Software
 
 
 def offloads(sw: Software, layout: Layout) -> bool:

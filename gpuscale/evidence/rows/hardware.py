@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.words import meaning
+from gpuscale.evidence.rows.words import Row, meaning
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import find_preset
-
-if TYPE_CHECKING:
-    from gpuscale.specs.cluster import ClusterSpec
-
-from gpuscale.evidence.rows.words import Row
+from gpuscale.specs.cluster import ClusterSpec
 
 CARD = re.compile(r"\([^)]*\)|nvidia|geforce|instinct|\bamd\b")
 """What stands around the name of a card."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from gpuscale.core.layout import Layout
 from gpuscale.core.settings import JobSettings
 from gpuscale.evidence.rows.words import Row, meaning
 from gpuscale.io.maturity import settled_for
 from gpuscale.io.software import load_software
-
-if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.model import ModelSpec
 
 
 def family_of(row: Row) -> str:

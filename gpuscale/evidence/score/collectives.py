@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
 from gpuscale.core.network.expected import expected_collective_time_s
@@ -14,9 +13,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import Row, Rows, meaning, number, whole
 from gpuscale.evidence.score.gemm import Timed, measured_gpu, timed_rows
 from gpuscale.evidence.score.records import ScoredRow
-
-if TYPE_CHECKING:
-    from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.gpu import GpuSpec
 
 TORCH_LAUNCH_S = 2e-5
 """What a call through torch.distributed, timed on the host, adds (H200 and B200 rows of

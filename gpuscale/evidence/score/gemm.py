@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
@@ -15,9 +15,7 @@ from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import Row, Rows, meaning, number, rows_of
 from gpuscale.evidence.score.records import ScoredRow
-
-if TYPE_CHECKING:
-    from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.gpu import GpuSpec
 
 
 def number_format(name: str) -> str | None:

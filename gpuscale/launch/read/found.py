@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.model import ModelSpec
 
 MEGATRON_KEYS = {
     "tp": "tensor_model_parallel_size",

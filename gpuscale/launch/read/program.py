@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.options import launch_table
+from gpuscale.launch.read.bash.words import Script
 from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.launchers import LAUNCHERS
 from gpuscale.launch.read.nested import Nested
-
-if TYPE_CHECKING:
-    from gpuscale.launch.read.bash.words import Script
 
 STARTERS = tuple(name for name in LAUNCHERS if name not in ("srun", "mpirun", "mpiexec"))
 """Launchers that start training and nothing else."""

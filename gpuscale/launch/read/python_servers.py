@@ -6,19 +6,15 @@ options of their commands as arguments; Ray's `LLMConfig` is the table of its YA
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read import serving
 from gpuscale.launch.read.found import UNSET, Found, main_of
 from gpuscale.launch.read.gpus import gpu_named
+from gpuscale.launch.read.program_text import Program
 from gpuscale.launch.read.served_tables import read_served
 from gpuscale.launch.read.tables import as_flags
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuscale.launch.read.program_text import Program
 
 _WORDS = launch_table("words")["python_servers"]
 CONSTRUCTORS: dict[str, list[str]] = _WORDS["constructors"]

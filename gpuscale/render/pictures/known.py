@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuscale.core.memory.stages import StageMemory
+from gpuscale.core.step.records import StepResult
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.render.document import Bars, Document
 from gpuscale.render.pictures import kernels
 from gpuscale.render.pictures.chart import Axis, Chart, Lines, Mark, Series, Stack, few
 from gpuscale.render.strip import Strip, strips_of
-
-if TYPE_CHECKING:
-    from gpuscale.core.memory.stages import StageMemory
-    from gpuscale.core.step.records import StepResult
 
 FIRST = ("step", "timeline", "timeline-end", "memory", "memory-time")
 """Order of pictures; the others follow."""

@@ -5,22 +5,20 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuscale.core.kernel.chip import UnitLayout
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.states import RECIPES, Recipe
+from gpuscale.core.model.mixers import Attention
 from gpuscale.core.network.hierarchy import Level, network_levels
 from gpuscale.io import hardware
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.models import load_model
 from gpuscale.io.toml import read_toml
-
-if TYPE_CHECKING:
-    from gpuscale.core.kernel.chip import UnitLayout
-    from gpuscale.core.model.mixers import Attention
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.gpu import GpuSpec
-    from gpuscale.specs.model import ModelSpec
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.model import ModelSpec
 
 DOCUMENTS = "documents"
 
