@@ -245,17 +245,17 @@ def test_limits_of_an_engine_by_hand(monkeypatch):
 
 def test_answers_of_a_loop_end_apart_where_prompts_are_read_between(monkeypatch):
     """Only then, and only of more than one request at a time."""
-    from gpuscale.core.serving import service
+    from gpuscale.core.serving import loads
 
     drawn = []
-    monkeypatch.setattr(service, "loosened", lambda lengths: "apart")
+    monkeypatch.setattr(loads, "loosened", lambda lengths: "apart")
     monkeypatch.setattr(
-        service,
+        loads,
         "closed_traffic",
         lambda inputs, outputs, concurrency, n, **more: drawn.append((outputs, concurrency, n)),
     )
     monkeypatch.setattr(Service, "simulated", lambda self, traffic: None)
-    monkeypatch.setattr(service, "summarise", lambda run: None)
+    monkeypatch.setattr(loads, "summarise", lambda run: None)
     demand = Demand(Lengths("fixed", 1000), Lengths("fixed", 101))
     for mixed, concurrency, n in ((True, 2, None), (True, 1, None), (False, 2, 7)):
         made = Service(SMALL, Replica(), SITE, demand)
