@@ -31,11 +31,13 @@ def _tell(share: float | None, words: str = "") -> None:
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Leave many small records without cycles alone, which the collector would look through."""
+    collected = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if collected:
+            gc.enable()
 
 
 class Progress:

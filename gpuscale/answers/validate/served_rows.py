@@ -78,13 +78,9 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
 
 
 def _degrees(row: Row, mixture: bool) -> dict[str, int | None]:
-    """Degrees of a replica.
-
-    The tables of TensorRT-LLM's perf-overview.md (00f37686aa85) call the GPUs of a replica TP; its
-    script has `--ep $ep_size` and `enable_attention_dp: true` for all mixtures.
-    """
+    """Degrees of a replica; some tables call its GPUs TP where a mixture has attention ranks."""
     found = {key: whole(row.get(key), 4096) for key in ("tp", "pp", "dp_attention", "ep")}
-    if mixture and "moe runs may use attention dp" in row.get("note", "").lower():
+    if mixture and meaning("ranked", row.get("note", "")):
         found |= {"tp": 1, "dp_attention": found["tp"], "ep": found["tp"]}
     return found
 

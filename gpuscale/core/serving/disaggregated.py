@@ -147,12 +147,12 @@ class _Chain:
     def run(self) -> Simulated:
         """Run to the last request."""
         read, made = self.pools
-        n_read, coming = len(read), self.coming
+        n_read, coming, ends_s = len(read), self.coming, self.traffic.ends_s
         workers = [*read, *made]
         while self.left:
             moves = self.moves_s  # when each worker can do something
             next_s = min(moves)
-            if min(next_s, coming[0][0] if coming else math.inf) >= self.traffic.ends_s:
+            if next_s >= ends_s and (not coming or coming[0][0] >= ends_s):
                 break
             if coming and coming[0][0] <= next_s:
                 self._enter(*heappop(coming))
