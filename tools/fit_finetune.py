@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.validate.tuned_rows import tuned_row
+from gpuscale.answers.validate.tuned import tuned_row
 from gpuscale.core.finetune.memory import finetune_memory
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.errors import GpuscaleError
@@ -25,7 +25,7 @@ from gpuscale.io.step_calibration import Calibration, load_calibration
 from gpuscale.io.tables import read_rows
 
 if TYPE_CHECKING:
-    from gpuscale.answers.validate.tuned_rows import TunedRow
+    from gpuscale.answers.validate.tuned import TunedRow
     from gpuscale.specs.software import SoftwareSpec
 
 MEMORY = {  # parameter -> spread of ln(value)

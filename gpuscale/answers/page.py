@@ -140,8 +140,7 @@ def _events(document: Document, _: str) -> dict[str, Any]:
 
 def _details(document: Document, _: str) -> dict[str, Any]:
     """Give the named details as HTML, then how the numbers come about and the inputs."""
-    from gpuscale.render.html_blocks import folded, sections
-    from gpuscale.render.html_report import written
+    from gpuscale.render.html_report import folded, sections, written
 
     named = document.details or {"answer": document.blocks}
     shown = {name: "".join(written(list(sections(blocks)))) for name, blocks in named.items()}

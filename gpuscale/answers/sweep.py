@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, Swept, fields_of
-from gpuscale.answers.sweep_axis import SweptKey, read_axes
+from gpuscale.answers.sweep_table import SweptKey, read_axes
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from math import log2
 from pathlib import Path
 from typing import TypeVar
 
-from gpuscale.core.run.bill import Draw, Making, Rate
+from gpuscale.core.run.bill import Draw, Making, Rate, Site
 from gpuscale.core.run.checkpoint import Saver
-from gpuscale.core.run.energy import Site
 from gpuscale.core.run.failures import Fleet
 from gpuscale.errors import unknown_name
 from gpuscale.io.presets import looks_like_path, preset_files, preset_path

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.core.limits import pp as pipeline_ideal
-from gpuscale.core.run import energy
+from gpuscale.core.run import bill
 from gpuscale.core.run import time as tr
 from gpuscale.core.run.time import rental_usd
 from gpuscale.core.serving import ideal as serving_ideal
@@ -135,11 +135,11 @@ def test_rounding():
 
 def test_energy_and_money():
     """A DGX H100 draws 10.2 kW."""
-    assert energy.power_w(8, 700, host_power_w=4600) == 10_200
-    assert energy.power_w(8, 700, 4600, pue=1.2) == pytest.approx(12_240)
+    assert bill.power_w(8, 700, host_power_w=4600) == 10_200
+    assert bill.power_w(8, 700, 4600, pue=1.2) == pytest.approx(12_240)
     assert rental_usd(8, 3600, 2.0) == 16.0
     with pytest.raises(ValueError, match="pue"):
-        energy.power_w(8, 700, pue=0.9)
+        bill.power_w(8, 700, pue=0.9)
 
 
 @given(st.integers(1, 100_000))

@@ -11,7 +11,7 @@ from gpuscale.core.fabric.cables import Cable, clos_cables
 from gpuscale.core.fabric.check import check_cables
 from gpuscale.core.fabric.clos import design
 from gpuscale.core.fabric.faults import losses
-from gpuscale.core.fabric.lattice import dragonfly, torus
+from gpuscale.core.fabric.of_cluster import dragonfly, torus
 from gpuscale.core.fabric.records import Hosts, Wish, equal_ports
 
 CASES = [

@@ -6,9 +6,14 @@ from gpuscale.core.fabric.bill import PartTotals, bill
 from gpuscale.core.fabric.cables import Cable
 from gpuscale.core.fabric.check import check_cables
 from gpuscale.core.fabric.clos import design, leaf_split, spread, tree
-from gpuscale.core.fabric.lattice import balanced_dragonfly, dragonfly, dragonfly_plus, torus
 from gpuscale.core.fabric.nvlink import nvlink_domain
-from gpuscale.core.fabric.of_cluster import plan_of
+from gpuscale.core.fabric.of_cluster import (
+    balanced_dragonfly,
+    dragonfly,
+    dragonfly_plus,
+    plan_of,
+    torus,
+)
 from gpuscale.core.fabric.records import (
     Bisection,
     Design,

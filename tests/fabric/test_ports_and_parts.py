@@ -11,16 +11,19 @@ from gpuscale.core.fabric.cables import Cable, clos_cables
 from gpuscale.core.fabric.check import check_cables
 from gpuscale.core.fabric.clos import design, leaf_split, tree
 from gpuscale.core.fabric.faults import losses
-from gpuscale.core.fabric.lattice import (
+from gpuscale.core.fabric.nvlink import nvlink_domain
+from gpuscale.core.fabric.of_cluster import (
+    NetworkPlan,
     balanced_dragonfly,
+    design_of,
     dragonfly,
     dragonfly_plus,
+    plan_of,
+    slice_shape,
     torus,
     torus_bisection_links,
     torus_links,
 )
-from gpuscale.core.fabric.nvlink import nvlink_domain
-from gpuscale.core.fabric.of_cluster import NetworkPlan, design_of, plan_of, slice_shape
 from gpuscale.core.fabric.records import Hosts, Ports, Wish, equal_ports
 from gpuscale.io.hardware import load_cluster
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.io.hub_names import DATED, STORED, TUNED, read_hub_name
-from gpuscale.io.models import load_model
+from gpuscale.io.models import DATED, STORED, TUNED, load_model, read_hub_name
 from gpuscale.io.presets import find_preset, preset_names
 
 NAMES = [  # as on the hub: preset, format of the weights by the card

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuscale.answers.checkpoint import Checkpoint
 from gpuscale.answers.lifetime import life_of, save_of
-from gpuscale.core.run.bill import Draw, Rate, charge
+from gpuscale.core.run.bill import Draw, Rate, carbon_kg, charge
 from gpuscale.core.run.checkpoint import (
     Saver,
     Store,
@@ -21,7 +21,6 @@ from gpuscale.core.run.checkpoint import (
     save_time,
     young_interval_s,
 )
-from gpuscale.core.run.energy import carbon_kg
 from gpuscale.core.run.failures import interruptions, mtbf_s, spare_machines
 from gpuscale.core.run.goodput import (
     RunConditions,

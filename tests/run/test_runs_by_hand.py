@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.run import energy, ownership
+from gpuscale.core.run import bill, ownership
 from gpuscale.core.run import time as runs
-from gpuscale.core.run.bill import Charge, Draw, Making, Rate, charge
+from gpuscale.core.run.bill import Charge, Draw, Making, Rate, Site, charge
 from gpuscale.core.run.checkpoint import (
     CheckpointParts,
     Saver,
@@ -19,7 +19,6 @@ from gpuscale.core.run.checkpoint import (
     save_time,
     young_interval_s,
 )
-from gpuscale.core.run.energy import Site
 from gpuscale.core.run.failures import (
     Fleet,
     interruptions,
@@ -274,12 +273,12 @@ def test_a_bill_by_hand():
 
 
 def test_power_and_carbon_by_hand():
-    assert energy.power_w(2, 3.0, 4.0, 1.5) == 15.0
-    assert energy.mean_power_w(8.0, 2.0, 0.0) == 2.0 and energy.mean_power_w(8.0, 2.0, 1.0) == 8.0
-    assert energy.carbon_kg(3.6e6, 500.0) == pytest.approx(0.5)
-    assert energy.carbon_kg(0.0, 0.0) == 0.0
-    assert energy.embodied_kg(10.0, 8.0, 40 * HOUR, 0.5) == 4.0
-    assert energy.embodied_kg(10.0, 8.0, 0.5, 1.0) == 80 * HOUR / 0.5
+    assert bill.power_w(2, 3.0, 4.0, 1.5) == 15.0
+    assert bill.mean_power_w(8.0, 2.0, 0.0) == 2.0 and bill.mean_power_w(8.0, 2.0, 1.0) == 8.0
+    assert bill.carbon_kg(3.6e6, 500.0) == pytest.approx(0.5)
+    assert bill.carbon_kg(0.0, 0.0) == 0.0
+    assert bill.embodied_kg(10.0, 8.0, 40 * HOUR, 0.5) == 4.0
+    assert bill.embodied_kg(10.0, 8.0, 0.5, 1.0) == 80 * HOUR / 0.5
     assert rental_usd(2, 1800.0, 3.0) == 3.0
     assert ownership.usd_per_million_tokens(1.8, 2, 0.5) == pytest.approx(3.6 / 1800 * 1e6)
     assert Site("x", 0.0, 1.0).pue == 1.0 and Rate(0.0, 0.0, 0.0, "given").low_usd == 0.0
@@ -317,7 +316,7 @@ REFUSED = [
     (lambda: runs.share(0.0, 0.0), "more than 0"),
     (lambda: runs.exposed_s(1.0, 1.1), "between 0 and 1"),
     (lambda: runs.exposed_s(1.0, -0.1), "between 0 and 1"),
-    (lambda: energy.power_w(1, 1.0, pue=0.9), "pue"),
+    (lambda: bill.power_w(1, 1.0, pue=0.9), "pue"),
 ]
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from gpuscale.answers.plan import Plan
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import gpu_preset, measured_cluster
-from gpuscale.evidence.rows.measurements import training_run
-from gpuscale.evidence.rows.settings import (
+from gpuscale.evidence.rows.measurements import (
     family_of,
     modules_of,
     moe_kernel_generation,
     recompute_of,
+    training_run,
     zero_stage_of,
 )
 from gpuscale.evidence.score.layouts import layout_choices, predict_layout_rows, spearman

@@ -23,7 +23,7 @@ class Checkpoint(options.Machine, Failing, Priced, Swept):
 
     NAME: ClassVar[str] = "checkpoint"
     EXAMPLE: ClassVar[str] = "gpuscale checkpoint llama3.1-405b --gpus 16384 --time 54d"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.checkpoint.records:CheckpointAnswer",)
+    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.checkpoint.document:CheckpointAnswer",)
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "checkpoint_bytes",
         "save.blocking_s",

@@ -1,38 +1,159 @@
-"""The answer of `checkpoint`: sized, timed, and placed in a run."""
+"""The answer of `checkpoint`: sized, timed, placed in a run, and its terms."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
-from gpuscale.answers.checkpoint.recipe import saved_recipe
-from gpuscale.answers.checkpoint.records import CheckpointAnswer
-from gpuscale.answers.checkpoint.terms import checkpoint_terms
-from gpuscale.answers.lifetime import fleet_of, life_of, outlook_rows, restart_s, store_of
+from gpuscale.answers.lifetime import (
+    conditions_of,
+    fleet_of,
+    life_of,
+    outlook_rows,
+    restart_s,
+    store_of,
+)
 from gpuscale.answers.money import age_warnings, bill_of, bill_rows, stops_per_s
+from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms, save_terms
 from gpuscale.answers.summary import cost_points
+from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.memory.states import RECIPES, Recipe
 from gpuscale.core.model.params import count_params
 from gpuscale.core.quantity import format_si
 from gpuscale.core.quantity import format_time as t
+from gpuscale.core.records import Term, term_of
+from gpuscale.core.run.bill import Bill
 from gpuscale.core.run.checkpoint import (
     CheckpointParts,
+    SaveTime,
     checkpoint_parts,
     daly_interval_s,
     exact_interval_s,
     young_interval_s,
 )
 from gpuscale.core.run.failures import GPUS_PER_NODE, Fleet, interruptions, spare_machines
-from gpuscale.core.run.goodput import MOST_SAVES, effective_frac, first_order_frac
+from gpuscale.core.run.goodput import MOST_SAVES, Outlook, effective_frac, first_order_frac
 from gpuscale.core.run.time import SECONDS_PER_DAY
+from gpuscale.core.settings import MOMENT_BYTES, JobSettings
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import Loaded, load_inputs
+from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.checkpoint import Checkpoint
     from gpuscale.render.pictures.chart import Chart
     from gpuscale.specs.cluster import ClusterSpec
+
+LOST = "saving, work done again, recovery, slow machines"
+
+
+def checkpoint_terms(
+    asked: Checkpoint, cluster: ClusterSpec, r: CheckpointAnswer
+) -> tuple[Term, ...]:
+    """Explain the headline numbers."""
+    from gpuscale.io.run import load_saver
+
+    store = store_of(asked, cluster, r.n_gpus)
+    writers = min(r.n_gpus, asked.writers or r.n_gpus)
+    met = conditions_of(asked, r.n_gpus, r.save, stops_per_s(asked))
+    held = BilledTime(r.outlook.expected_s, r.n_gpus, 1 - r.outlook.goodput.recovery_frac)
+    g = r.outlook.goodput
+    return (
+        _size(asked, r),
+        *save_terms(r.save, load_saver(asked.saver), store, r.n_nodes, writers),
+        *outlook_terms(r.outlook, met),
+        term_of("lost_frac", "frac", "1 - goodput_frac", LOST, r, g),
+        *bill_terms(r.bill, held),
+    )
+
+
+def _size(asked: Checkpoint, r: CheckpointAnswer) -> Term:
+
+    recipe = saved_recipe(asked.recipe, asked.software)
+    adapters = asked.trainable is not None and not asked.weights_only
+    return term_of(
+        "checkpoint_bytes",
+        "bytes",
+        "saved_params * weight_bytes_each"
+        " + trained_params * (master_bytes_each + state_bytes_each)",
+        f"recipe {recipe.name}; gradients are not saved",
+        r,
+        saved_params=r.trainable_params if adapters else r.n_params,
+        weight_bytes_each=recipe.weights_bytes,
+        trained_params=r.trainable_params,
+        master_bytes_each=recipe.master_bytes,
+        state_bytes_each=recipe.optimizer_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAnswer:
+    """One checkpoint, and a run with it."""
+
+    n_params: float
+    trainable_params: float
+    bytes_per_param: float
+    checkpoint_bytes: float
+    parts: CheckpointParts
+    n_gpus: int
+    n_nodes: int
+    save: SaveTime
+    store_write_bytes_per_s: float
+    store_read_bytes_per_s: float
+    mtbf_s: float
+    young_s: float
+    daly_s: float
+    exact_s: float
+    interval_s: float  # used: as given, or the best that the store allows
+    first_order_frac: float  # useful time to first order, beside the exact form of `outlook`
+    lost_frac: float  # of the time: saving, work done again, recovery
+    saving_frac: float  # of the time: waiting for saves
+    bytes_per_day: float  # written
+    n_saves: float  # in the time asked for
+    n_interruptions: float  # while it computes so long
+    n_interruptions_by_clock: float  # in the time asked for, as elapsed
+    outlook: Outlook
+    spares: int  # machines that cover those down at once, 99 % of the time, repaired in a day
+    bill: Bill
+
+
+ADAM_MOMENTS = 2
+
+
+def saved_recipe(recipe: str | None, software: str | None, moments: str | None = None) -> Recipe:
+    """Recipe by name, else that of a framework, else mixed-adam; with Adam's moments in a format.
+
+    >>> r = saved_recipe(None, "torchtitan")
+    >>> r.weights_bytes, r.master_bytes, r.optimizer_bytes
+    (4.0, 0.0, 8.0)
+
+    Raises GpuscaleError for both, and for a framework that is not known.
+    """
+    if moments is not None:
+        if recipe is not None:
+            raise GpuscaleError("give --recipe or --moments, not both", "a recipe has its own")
+        if software is not None:
+            soft = capabilities_of(load_software(software))
+            if why := JobSettings(moments=moments).against(soft):
+                raise GpuscaleError(why)
+        return replace(saved_recipe(None, software), optimizer_bytes=MOMENT_BYTES[moments])
+    if software is None:
+        return RECIPES[recipe or "mixed-adam"]
+    if recipe is not None:
+        raise GpuscaleError("give --recipe or --software, not both", "a framework has its own")
+    spec = load_software(software)
+    tuned = spec.finetune
+    if tuned is not None and "memory" not in spec.model_fields_set:
+        p = tuned
+        saved = (p.full_weights_bytes, p.full_master_bytes, ADAM_MOMENTS * p.full_moment_bytes)
+    else:
+        saved = parameters_of(spec).saved_bytes
+    weights, master, states = saved
+    origin = f"as {spec.title or spec.name} keeps them"
+    return Recipe(spec.name, weights, 0.0, master, states, origin)
 
 
 def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, CheckpointParts]:

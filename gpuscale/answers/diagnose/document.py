@@ -1,4 +1,4 @@
-"""The judgement as a document: one line, the causes, the test, the past, what was read."""
+"""The judgement as a document: one line, the causes, the test, the past, pictures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,40 @@ from typing import Any
 
 from gpuscale.answers.diagnose.figures import Figure
 from gpuscale.answers.diagnose.judged import Answered
-from gpuscale.answers.diagnose.picture import pictures
-from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted
+from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted, SeriesRead
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.words import gb
+from gpuscale.io.causes import load_table
 from gpuscale.render.document import Bars, Block, Column, Document, Facts, Point, Table, Text
+
+MOST = 4
+DIMS = {"s": "s", "byte": "bytes", "FLOP/s": "flop_per_s", "tokens/s": "count", "": ""}
+
+
+def pictures(d: Diagnosis) -> list[Any]:
+    """Return a picture for each of the leading series, the ranks of the last run together."""
+    from gpuscale.render.pictures.chart import Axis, Lines, Mark, Series
+
+    found: list[Any] = []
+    for name in load_table("_known")["drawn"].split():
+        drawn: list[SeriesRead] = [
+            s for log in d.logs for s in log.series if s.name == name and s.n >= 3
+        ]
+        if not drawn or len(found) >= MOST:
+            continue
+        lines = []
+        for s in drawn[:8]:
+            label = f"run {s.run + 1}" + (f" rank {s.rank}" if s.rank is not None else "")
+            points = [(x, y, "") for x, y in zip(s.steps, s.values, strict=True)]
+            lines.append(Series(label, points, markers=len(points) < 80))
+        title = name.replace("_", " ")
+        marks = [Mark("y", drawn[-1].median, "steady")]
+        marks += [Mark("x", e.step, e.kind) for e in d.events if e.step][:4]
+        y = Axis(title, DIMS.get(drawn[0].unit, ""))
+        found.append(Lines(name, f"{title} of the run", Axis("step"), y, lines, marks=marks))
+    return found
+
 
 SHOWN_FACTS = 14
 SURE = 0.35

@@ -45,7 +45,7 @@ class MatmulTime(Swept):
 
     def answer(self) -> Document:
         """Time the product, or the elementwise operation."""
-        from gpuscale.answers.matmul_time.kernel import elementwise_document, matmul_document
+        from gpuscale.answers.matmul_time.document import elementwise_document, matmul_document
         from gpuscale.io.inputs import load_inputs
 
         loaded = load_inputs(self, gpu=self.gpu, catalogue=self.catalogue)
