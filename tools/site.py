@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -89,16 +90,22 @@ def documents(out: Path) -> None:
 
 
 def build(out: Path, address: str) -> None:
-    """Write the site into a folder."""
-    documents(out)
-    finish(out, address)
+    """Write the site into a folder: documentation and planner at once, then hold the links."""
+    with ThreadPoolExecutor() as both:
+        for part in (both.submit(planner, out, address), both.submit(documents, out)):
+            part.result()
+    hold(out)
 
 
-def finish(out: Path, address: str = "") -> None:
-    """Add the planner to the documentation in a folder, and hold its links."""
+def planner(out: Path, address: str = "") -> None:
+    """Write the page that runs the planner into a folder of the documentation."""
     import try_page
 
     try_page.build(out / "try", address and f"{address.rstrip('/')}/try/")
+
+
+def hold(out: Path) -> None:
+    """End with an error where a link of the site leads nowhere."""
     (out / ".nojekyll").touch()
     dead = list(dead_links(out))
     if dead:

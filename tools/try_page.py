@@ -101,8 +101,8 @@ def bare(code):
     return code.replace(co_linetable=b"", co_consts=inner)
 
 with tarfile.open("/out.tar", "w", format=tarfile.USTAR_FORMAT) as made:
-    rows = [(n, zipfile.ZipFile(f"/{i}.whl")) for i in range(n_wheels)
-        for n in zipfile.ZipFile(f"/{i}.whl").namelist()]
+    wheels = [zipfile.ZipFile(f"/{i}.whl") for i in range(n_wheels)]
+    rows = [(name, wheel) for wheel in wheels for name in wheel.namelist()]
     for name, wheel in sorted(rows, key=lambda row: (row[0].rsplit(".")[-1], row[0])):
         if any(part in name for part in LEFT_OUT) or name.endswith("/"):
             continue

@@ -22,10 +22,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale import api
 from gpuscale.answers.page import asked_json
 from gpuscale.answers.validate import scores
-from gpuscale.evidence.score.runs import own_copy
 from gpuscale.io.tables import read_rows
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "render"))
@@ -95,18 +93,16 @@ EVERY = 40
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory):
-    """Scores of a few of the package's measurements."""
+    """Files of a few of the package's measurements."""
     given, folder = {}, tmp_path_factory.mktemp("rows")
-    shipped = sorted(own_copy("").parent.glob("*.csv*"))
-    kinds = {file.name.split(".")[0].removeprefix("training_"): file for file in shipped}
-    for kind in scores.FILES:
-        rows = read_rows(kinds[kind])[::EVERY]
-        given[kind] = str(folder / f"{kind}.csv")
+    for kind, shipped in scores.own_files().items():
+        rows = read_rows(shipped)[::EVERY]
+        given[kind] = folder / f"{kind}.csv"
         with open(given[kind], "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
-    return api.validate(**given)
+    return given
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +111,7 @@ def documents(some, tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     if importlib.util.find_spec("zensical") is not None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(api, "validate", lambda: some)
+            patch.setattr(scores, "own_files", lambda: some)
             runpy.run_path(str(TOOLS / "site.py"))["documents"](folder)
     return folder
 
@@ -127,9 +123,7 @@ def built(folder):
     if made := os.environ.get("GPUSCALE_SITE"):  # built before, to be quick at work
         return shutil.copytree(made, folder, dirs_exist_ok=True)
     try:
-        whole = (folder / "index.html").exists()
-        tool = runpy.run_path(str(TOOLS / ("site.py" if whole else "try_page.py")))
-        tool["finish" if whole else "build"](folder if whole else folder / "try")
+        runpy.run_path(str(TOOLS / "site.py"))["planner"](folder)
     except (subprocess.CalledProcessError, OSError) as error:
         pytest.skip(f"the page cannot be built here: {error}")
     return folder

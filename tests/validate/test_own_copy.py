@@ -1,5 +1,6 @@
 """What `validate` says of the package's own measurements, and the page of the documentation."""
 
+import csv
 import runpy
 from pathlib import Path
 
@@ -72,3 +73,19 @@ def test_page_of_the_documentation_has_the_scores_that_the_command_prints(scores
         score = section["total"]
         row = f"| {score['name']} | {score['n_scored']} | {100 * score['mape_frac']:.1f} % |"
         assert row in text
+
+
+def test_what_the_site_scores_in_parts_is_what_the_command_scores(tmp_path):
+    files = {}
+    for name, file in sections_of.own_files().items():
+        rows = rows_of(file)[::30] if name == "inference" else rows_of(file)[:40]
+        files[name] = str(tmp_path / f"{name}.csv")
+        with open(files[name], "w", encoding="utf-8", newline="") as out:
+            writer = csv.DictWriter(out, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    tool = runpy.run_path(str(ROOT / "tools" / "reference.py"))
+    made = {section["name"]: section for section in tool["own_sections"](files)}
+    for section in api.validate(**files).to_dict()["result"]["sections"]:
+        for key in ("total", "by_class", "choices"):
+            assert made[section["name"]][key] == section[key], (section["name"], key)

@@ -10,6 +10,7 @@ from gpuscale.answers.progress import under_way
 from gpuscale.answers.validate.served import predict_inference_rows
 from gpuscale.answers.validate.tuned import predict_finetune_rows, scored_quantities, verdicts
 from gpuscale.errors import GpuscaleError
+from gpuscale.evidence.rows.words import Rows
 from gpuscale.evidence.score.collectives import predict_collective_rows
 from gpuscale.evidence.score.gemm import predict_gemm_rows
 from gpuscale.evidence.score.layouts import RankingScore, layout_choices, predict_layout_rows
@@ -68,7 +69,7 @@ def scores_document(asked: Validate) -> Document:
     if asked.rows is not None:
         found = [row for rows in scored.values() for row in rows]
         files[check_target(asked.rows, "--rows", None)] = _rows_csv(found)
-    sections = [_section(name, found, bool(chosen)) for name, found in scored.items()]
+    sections = [section(name, found) for name, found in scored.items()]
     return Document.layered(
         "validate",
         {"files": chosen or "own copy"},
@@ -80,28 +81,31 @@ def scores_document(asked: Validate) -> Document:
     )
 
 
-def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[ScoredRow]]:
-    predict: dict[str, Callable[[Any], list[ScoredRow]]] = {
-        "runs": lambda file: predict_run_rows(file, calibration),
-        "layouts": lambda file: predict_layout_rows(file, calibration),
-        "gemm": lambda file: predict_gemm_rows(file, calibration),
-        "collectives": lambda file: predict_collective_rows(file, calibration),
-        "inference": lambda file: predict_inference_rows(file, calibration),
-        "finetune": predict_finetune_rows,
+def predicted(name: str, rows: Rows, calibration: str | None = None) -> list[ScoredRow]:
+    """Predict what one of `FILES`, or rows of it, measured."""
+    predict: dict[str, Callable[..., list[ScoredRow]]] = {
+        "runs": predict_run_rows,
+        "layouts": predict_layout_rows,
+        "gemm": predict_gemm_rows,
+        "collectives": predict_collective_rows,
+        "inference": predict_inference_rows,
     }
+    return predict[name](rows, calibration) if name in predict else predict_finetune_rows(rows)
+
+
+def own_files() -> dict[str, Path]:
+    """Files of the package's own copy, one for each of `FILES`."""
     folder = own_copy("training_runs").parent
-    files: dict[str, Any] = chosen or {
-        "runs": own_copy("training_runs"),
-        "layouts": own_copy("layouts"),
-        "gemm": folder / "gemm.csv",
-        "collectives": folder / "collectives.csv",
-        "inference": own_copy("inference"),
-        "finetune": own_copy("finetune"),
-    }
+    kinds = {f.name.partition(".")[0].removeprefix("training_"): f for f in folder.glob("*.csv*")}
+    return {name: kinds[name] for name in FILES}
+
+
+def _score(chosen: dict[str, str], calibration: str | None) -> dict[str, list[ScoredRow]]:
+    files: dict[str, Any] = chosen or own_files()
     found = {}
     for i, (name, file) in enumerate(files.items()):
         under_way(f"scoring {name}", i, len(files))
-        found[name] = predict[name](file)
+        found[name] = predicted(name, file, calibration)
     return found
 
 
@@ -132,7 +136,8 @@ CLASSES = {
 COUNTED = "good, fully specified, newest"
 
 
-def _section(name: str, found: list[ScoredRow], own_file: bool) -> ScoreSection:
+def section(name: str, found: list[ScoredRow]) -> ScoreSection:
+    """Sum up the scored rows of one of `FILES`."""
     counted = [row for row in found if _counts(row)] if name == "runs" else found
     if name == "finetune":
         counted = _good(found)
