@@ -88,6 +88,12 @@ def room(name):
     return name.split(".")[1] if "." in name else ""
 
 
+def folder(name):
+    """Folder of a module, which is its own where it is a package."""
+    path = PACKAGE.joinpath(*name.split(".")[1:])
+    return name if path.is_dir() else name.rpartition(".")[0]
+
+
 def test_imports_point_one_way(modules):
     wrong = [
         f"{name} imports {other}"
@@ -102,6 +108,23 @@ def test_no_circle(modules):
     circle = []
     try:
         graphlib.TopologicalSorter(modules).prepare()
+    except graphlib.CycleError as error:
+        circle = error.args[1]
+    assert circle == []
+
+
+def test_no_circle_of_rooms_in_core(modules):
+    """Folders of core, whose own files stand below all of them."""
+    rooms = {}
+    for name, others in modules.items():
+        if name.startswith("gpuscale.core."):
+            inside = [folder(o) for o in others if o.startswith("gpuscale.core.")]
+            rooms.setdefault(folder(name), set()).update(inside)
+    found = {room: others - {room} for room, others in rooms.items()}
+    assert len(found) > 10
+    circle = []
+    try:
+        graphlib.TopologicalSorter(found).prepare()
     except graphlib.CycleError as error:
         circle = error.args[1]
     assert circle == []

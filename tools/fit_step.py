@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuscale.core.stages import ModelWeights, model_weights
+from gpuscale.core.model.params import ModelWeights, model_weights
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
 from gpuscale.evidence.rows.measurements import TrainingRun

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpuscale.core.maturity import STACKS, Way, mixed, tuned_probability
 from gpuscale.core.step.interval import interval_classes
-from gpuscale.core.step.maturity import STACKS, Way, mixed, tuned_probability
 from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.score.records import quantile
 from gpuscale.evidence.score.runs import feasible, is_stalled, own_runs, problem_of

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Converted, Question, amount, text, whole
+from gpuscale.core.maturity import MATURITIES
 from gpuscale.core.settings import (
     ATTENTION,
     ATTENTION_WORDS,
@@ -19,7 +20,6 @@ from gpuscale.core.settings import (
     MOMENT_BYTES,
     JobSettings,
 )
-from gpuscale.core.step.maturity import MATURITIES
 from gpuscale.errors import unknown_name
 
 AS_IT_COMES = "[default: as the software comes]"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.step.maturity import WORDS as MATURITY_WORDS
+from gpuscale.core.maturity import WORDS as MATURITY_WORDS
 
 if TYPE_CHECKING:
     from gpuscale.core.capabilities import Capabilities
@@ -106,7 +106,7 @@ class JobSettings:
     loss: str | None = None  # of LOSSES
     fp8_param_gather: bool | None = None  # weights kept and gathered in the narrow format alone
     balance: float | None = None  # tokens of the busiest rank of experts over the mean
-    maturity: str | None = None  # of core.step.maturity.MATURITIES
+    maturity: str | None = None  # of core.maturity.MATURITIES
     bucket_params: int | None = None  # of a call of the gradients' exchange
 
     @property

@@ -10,20 +10,13 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from gpuscale.core.model import params
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
-    from gpuscale.specs.model import ModelSpec
+    from gpuscale.core.model.params import ModelWeights
 
 SPLIT_RULES = ("even", "balanced", "greedy")
-
-EXPERT_BALANCE = 2.0
-"""Time of a routed expert's weight over that of a dense one, for balance: with it the head of
-DeepSeek-V3 counts as one layer, as in the layouts of Megatron-Bridge's recipes (8 x 7, 5 layers,
-prediction layer and loss on 8 stages; 16 x 3, 13 on 4)."""
 
 
 def split_layers(
@@ -165,71 +158,6 @@ def dealt_chunks(chunks: tuple[int, ...], pp: int) -> tuple[tuple[range, ...], .
     ends = list(accumulate(chunks, initial=0))
     ranges = [range(a, b) for a, b in pairwise(ends)]
     return tuple(tuple(ranges[stage::pp]) for stage in range(pp))
-
-
-@dataclass(frozen=True, slots=True)
-class KindWeights:
-    """Parameters of one kind of layer. [1]."""
-
-    dense_params: float  # everything outside the routed experts, divided by tp
-    expert_params: float  # all routed experts, divided by ep * etp
-    balance_params: float  # weights that a token meets, those of experts `EXPERT_BALANCE` times
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelWeights:
-    """Weights of a model by layer; compared by identity, so that caches are cheap."""
-
-    kinds: tuple[KindWeights, ...]
-    names: tuple[tuple[str, str], ...]  # (mixer, ffn) of each kind
-    sequence: tuple[int, ...]  # kind of each layer
-    embedding_params: float  # input side: tokens, learned positions, vision, extras
-    head_params: float  # output side, also when tied
-    tied: bool
-    mtp_dense_params: float
-    mtp_expert_params: float
-    head_layers: float  # head and prediction layers of the last stage, in layers
-
-    @property
-    def n_layers(self) -> int:
-        """Layers, those of multi-token prediction apart. [1]."""
-        return len(self.sequence)
-
-
-def kind_weights(mixer: Any, ffn: Any, hidden_size: int, norm_params: float = 0.0) -> KindWeights:
-    """Count one kind of layer from its specs. [1]."""
-    dense = params.mixer_params(mixer, hidden_size) + norm_params
-    dense += params.ffn_params(ffn, hidden_size)
-    if ffn.kind != "moe":
-        return KindWeights(dense, 0.0, dense)
-    experts = ffn.n_experts * params.expert_params(ffn, hidden_size)
-    met = experts * min(ffn.top_k, ffn.n_experts) / ffn.n_experts
-    return KindWeights(dense - experts, experts, dense - experts + EXPERT_BALANCE * met)
-
-
-def model_weights(model: ModelSpec) -> ModelWeights:
-    """Count the weights of a model once."""
-    norm = params.layer_norm_params(model)
-    names = tuple(dict.fromkeys(model.layer_sequence))
-    number = {name: i for i, name in enumerate(names)}
-    kinds = tuple(
-        kind_weights(model.mixers[m], model.ffns[f], model.hidden_size, norm) for m, f in names
-    )
-    sequence = tuple(number[name] for name in model.layer_sequence)
-    last = kinds[sequence[-1]]
-    head = float(model.vocab_size * model.hidden_size)
-    mtp = model.n_mtp_layers
-    return ModelWeights(
-        kinds=kinds,
-        names=names,
-        sequence=sequence,
-        embedding_params=params.embedding_params(model) + model.vision_params + model.extra_params,
-        head_params=head + params.top_norm_params(model),
-        tied=model.tie_embeddings,
-        mtp_dense_params=params.mtp_params(model) - mtp * last.expert_params,
-        mtp_expert_params=mtp * last.expert_params,
-        head_layers=mtp + (1 + mtp) * head / max(1.0, last.balance_params),
-    )
 
 
 @dataclass(frozen=True, slots=True)

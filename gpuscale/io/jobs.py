@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
+from gpuscale.core.maturity import Maturity
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.rules import RuleFacts, facts_of
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
-from gpuscale.core.step.maturity import Maturity
 from gpuscale.core.step.step import step_time
 from gpuscale.io.calibration import site_factor
 from gpuscale.io.maturity import LeastDegrees, evidence, maturity_of, settled

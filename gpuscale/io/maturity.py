@@ -7,8 +7,8 @@ from functools import lru_cache
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.maturity import Maturity, Way, mixed, tuned_probability
 from gpuscale.core.step.interval import RACK_DOMAIN
-from gpuscale.core.step.maturity import Maturity, Way, mixed, tuned_probability
 from gpuscale.io.software import capabilities_of
 from gpuscale.io.step_intervals import interval_table
 from gpuscale.io.toml import Table

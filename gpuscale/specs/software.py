@@ -79,7 +79,7 @@ class SoftwareSpec(Spec, FamilyStep):  # type: ignore[misc]  # both are frozen
     sequence_parallel: bool = True
     recompute: Literal["none", "selective", "full", "per-op"] = "none"
     experts: tuple[ExpertsRecipe, ...] = ()  # tuned; a planned layout takes their dispatcher
-    stack: Literal["fused", "eager", "ready"] = "fused"  # see `core.step.maturity.STACKS`
+    stack: Literal["fused", "eager", "ready"] = "fused"  # see `core.maturity.STACKS`
     maturity: Maturities = "as-it-comes"  # of a job of which nobody says it
     fitted_on: Maturities = "tuned"  # jobs that the parameters were fitted to
     capabilities: Capabilities | str = ""  # or the preset that has them; "": everything

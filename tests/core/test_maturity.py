@@ -6,8 +6,8 @@ from math import exp
 import pytest
 from running import invoke
 
+from gpuscale.core.maturity import MATURITIES, STACKS, WORDS, Way, mixed
 from gpuscale.core.settings import JobSettings
-from gpuscale.core.step.maturity import MATURITIES, STACKS, WORDS, Way, mixed
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.maturity import LeastDegrees, evidence, maturity_of, settled
 from gpuscale.io.models import load_model

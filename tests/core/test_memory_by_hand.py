@@ -45,6 +45,7 @@ from gpuscale.core.memory.states import (
 )
 from gpuscale.core.memory.terms import stage_terms, usable_term
 from gpuscale.core.model.mixers.kind import CacheShape, Kept
+from gpuscale.core.model.params import KindWeights, ModelWeights
 from gpuscale.core.rules import facts_of
 from gpuscale.core.serving.memory import (
     EngineMemory,
@@ -65,7 +66,7 @@ from gpuscale.core.serving.replica import (
     replica_of,
     serving_memory,
 )
-from gpuscale.core.stages import KindWeights, ModelWeights, StageParams
+from gpuscale.core.stages import StageParams
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
 from gpuscale.specs.model import DenseFfn, ModelSpec, MoeFfn, NoFfn

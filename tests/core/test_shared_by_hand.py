@@ -17,6 +17,7 @@ from gpuscale.core.formats import (
     weight_bytes,
 )
 from gpuscale.core.layout import Layout
+from gpuscale.core.model.params import KindWeights, ModelWeights, kind_weights, model_weights
 from gpuscale.core.quantity import (
     MAX_ABS,
     dimension_of,
@@ -29,15 +30,11 @@ from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.schedules import Pass, in_flight, orders, schedule_of
 from gpuscale.core.settings import JobSettings
 from gpuscale.core.stages import (
-    KindWeights,
-    ModelWeights,
     StageParams,
     deal,
     dealt_chunks,
     distinct_stages,
-    kind_weights,
     layout_stages,
-    model_weights,
     split_layers,
     split_text,
     splits_by_length,

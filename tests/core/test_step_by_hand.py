@@ -12,6 +12,7 @@ import pytest
 
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
+from gpuscale.core.maturity import Maturity
 from gpuscale.core.model.mixers.kind import Scan, Softmax
 from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.core.step.attention import (
@@ -52,7 +53,6 @@ from gpuscale.core.step.layer import (
     recompute_s,
     recomputing,
 )
-from gpuscale.core.step.maturity import Maturity
 from gpuscale.core.step.moe import FfnTime, dense_ffn_s, ffn_s, moe_ffn_s
 from gpuscale.core.step.operators import (
     linear_s,

@@ -27,9 +27,9 @@ from gpuscale.answers.finetune.words import (
     trained_words,
     verdict_text,
 )
-from gpuscale.answers.memory.common import Peak, compared_table, counted_rows, part_bars
-from gpuscale.answers.memory.common import part_rows as compared_rows
 from gpuscale.answers.origins import said_by, told
+from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars
+from gpuscale.answers.peak import part_rows as compared_rows
 from gpuscale.answers.saved import launched
 from gpuscale.answers.summary import figures_of, largest_parts, machine, taken_points
 from gpuscale.core.finetune import bench as b
@@ -37,9 +37,9 @@ from gpuscale.core.finetune.bench import BenchChange, Trial, enough, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import Job, counts
 from gpuscale.core.finetune.parameters import IDEAL
+from gpuscale.core.maturity import WORDS
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.records import made_of
-from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import preset_names

@@ -15,15 +15,15 @@ from gpuscale.answers.finetune.words import (
     states_text,
     time_text,
 )
-from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
+from gpuscale.answers.peak import Room
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import FILED, bottleneck, cost_points, taken_points
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
+from gpuscale.core.maturity import WORDS
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.bill import Bill
-from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.step.records import Breakdown
 from gpuscale.core.words import STEP_PARTS, gb
 from gpuscale.render.document import Column, Point, Table

@@ -25,10 +25,10 @@ from gpuscale.answers.finetune.verdict import verdict_of
 from gpuscale.answers.finetune.wanted import job_facts, with_rl_habits
 from gpuscale.answers.finetune.words import short_of_host, time_text, verdict_text
 from gpuscale.answers.layout import offloads_of
-from gpuscale.answers.memory.common import weight_format
 from gpuscale.answers.money import bill_of
 from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
+from gpuscale.answers.serve.reading import weight_format
 from gpuscale.answers.summary import figures_of
 from gpuscale.core.finetune.bench import CHANGES, change_words, changed
 from gpuscale.core.memory.facts import model_facts

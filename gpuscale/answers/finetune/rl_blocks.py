@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.words import asked_for, layout_words, share_table, time_text
-from gpuscale.answers.memory.common import Room
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.origins import unsaid
+from gpuscale.answers.peak import Room
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import (
     FILED,

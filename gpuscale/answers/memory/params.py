@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import data_parallel, shard_group
-from gpuscale.answers.memory.common import part_bars, part_table
+from gpuscale.answers.peak import part_bars, part_table
 from gpuscale.core.memory.states import Recipe, StateBytes
 from gpuscale.core.quantity import format_count
 from gpuscale.core.records import Term, term_of

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_serving
-from gpuscale.answers.memory.common import part_bars, part_table, served_parts, weight_format
 from gpuscale.answers.origins import told, unsaid
+from gpuscale.answers.peak import part_bars, part_table
+from gpuscale.answers.serve.reading import weight_format
 from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
 from gpuscale.core.formats import FORMATS, weight_bytes
 from gpuscale.core.memory.fit import usable_bytes
@@ -320,3 +321,13 @@ def _weights_only(asked: Memory, n_params: float) -> Document:
         answered_no=not result.fits,
         terms=(term,),
     )
+
+
+def served_parts(m: ServingMemory) -> list[tuple[str, float]]:
+    """Memory of a served GPU by part."""
+    return [
+        ("weights", m.weights_bytes),
+        ("KV cache", m.kv_cache_bytes),
+        ("activations", m.activations_bytes),
+        ("context, NCCL, reserve", m.overhead_bytes),
+    ]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.wanted import with_accumulation
 from gpuscale.answers.layout import layout_of
-from gpuscale.answers.memory.common import Peak, compared_table, counted_rows, part_bars, part_rows
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
+from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars, part_rows
 from gpuscale.answers.saved import launched, saved_job
 from gpuscale.answers.summary import (
     chance_tone,

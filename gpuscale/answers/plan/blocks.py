@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpuscale.answers.lifetime import outlook_rows, save_row
-from gpuscale.answers.memory.common import part_bars
 from gpuscale.answers.money import bill_rows
+from gpuscale.answers.peak import part_bars
 from gpuscale.answers.plan.maturities import maturity_words, others_of, run_of
 from gpuscale.answers.plan.text import (
     degrees,
@@ -21,11 +21,11 @@ from gpuscale.answers.plan.text import (
     short,
 )
 from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.maturity import WORDS
 from gpuscale.core.plan.estimate import Estimate
 from gpuscale.core.plan.records import PlanResult
 from gpuscale.core.plan.why import AXES
 from gpuscale.core.stages import split_text
-from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.step.records import StepResult
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS, gb
 from gpuscale.io.step_intervals import interval_widths

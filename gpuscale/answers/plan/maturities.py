@@ -9,6 +9,7 @@ from gpuscale.answers.plan.request import Request
 from gpuscale.answers.plan.text import seconds
 from gpuscale.answers.summary import span
 from gpuscale.core.layout import Layout
+from gpuscale.core.maturity import WORDS
 from gpuscale.core.plan.estimate import Estimate, Run, estimate
 from gpuscale.core.plan.records import ByMaturity, PlanResult
 from gpuscale.core.quantity import format_si, format_time
@@ -16,7 +17,6 @@ from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import JobSettings
 from gpuscale.core.step.dispatch import unable
-from gpuscale.core.step.maturity import WORDS
 from gpuscale.io.jobs import job_problem, step_interval
 from gpuscale.io.maturity import LeastDegrees
 

@@ -218,6 +218,12 @@ def formats(value: Any, label: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def weight_format(name: str | None, label: str, default: str = "bf16") -> str:
+    """Format of served weights or of a cache, by one of its names."""
+    (found,) = formats([name or default], label)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """Speculative decoding as typed: who drafts, and how many tokens."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.model.mixers.kind import Kept
-from gpuscale.core.stages import ModelWeights, model_weights
+from gpuscale.core.model.params import ModelWeights, model_weights
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec

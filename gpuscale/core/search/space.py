@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.layout import ORDERS, RECOMPUTE
+from gpuscale.core.model.params import ModelWeights
 from gpuscale.core.rules import (
     RuleFacts,
     against_batch,
@@ -26,7 +27,7 @@ from gpuscale.core.rules import (
     against_zero,
 )
 from gpuscale.core.schedules import SCHEDULES
-from gpuscale.core.stages import ModelWeights, stage_kinds
+from gpuscale.core.stages import stage_kinds
 
 MOST_TP, MOST_CP, MOST_PP = 64, 64, 128
 """Largest degrees that are searched: twice what published runs use."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from gpuscale.core.bounds import Among, Overhead, Within
 from gpuscale.core.context import CONTEXT_KINDS
+from gpuscale.core.maturity import TUNED, Maturity
 from gpuscale.core.step.form import StepForm
-from gpuscale.core.step.maturity import TUNED, Maturity
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration

@@ -13,7 +13,8 @@ from gpuscale.core.layout import Layout, meant_recompute
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import layout_activations
 from gpuscale.core.model.flops import model_flop_per_token
-from gpuscale.core.stages import ModelWeights, StageParams, layout_stages, model_weights
+from gpuscale.core.model.params import ModelWeights, model_weights
+from gpuscale.core.stages import StageParams, layout_stages
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.core.maturity import WORDS
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
-from gpuscale.core.step.maturity import WORDS
 from gpuscale.core.step.parallel_comm import point_to_point_s
 from gpuscale.core.step.ranks import strides
 from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Software

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuscale.core.capabilities import ANY
+from gpuscale.core.model.params import KindWeights, ModelWeights
 from gpuscale.core.rules import RuleFacts
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.bounds import least_fill, pipeline_floor_s
@@ -32,7 +33,6 @@ from gpuscale.core.search.space import (
     tails,
 )
 from gpuscale.core.settings import JobSettings
-from gpuscale.core.stages import KindWeights, ModelWeights
 from gpuscale.core.step.records import Shape
 
 FACTS = RuleFacts(32, (32,), (8,), (14336,), (4608,), 8, 8192, 512, 64)

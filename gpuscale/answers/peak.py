@@ -1,25 +1,14 @@
-"""What the memory answers share: formats, wording."""
+"""What answers about memory share: a sum by part, its bars and table, the room that is left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.core.plan.records import Settled
 from gpuscale.core.words import gb
 from gpuscale.render.document import Bars, Column, Table
-
-if TYPE_CHECKING:
-    from gpuscale.core.serving.replica import ServingMemory
-
-
-def weight_format(name: str | None, label: str, default: str = "bf16") -> str:
-    """Format of served weights or of a cache, by one of its names."""
-    from gpuscale.answers.serve.reading import formats
-
-    (found,) = formats([name or default], label)
-    return found
 
 
 def part_table(rows: Sequence[tuple[str, float]], total_bytes: float, header: str) -> Table:
@@ -37,16 +26,6 @@ def part_bars(
     if largest > limit:
         text = f"full width: {gb(largest)}, of which {gb(limit)} is {word}"
     return Bars([(row[0], row[-1], gb(row[-1])) for row in rows], limit, text, title)
-
-
-def served_parts(m: ServingMemory) -> list[tuple[str, float]]:
-    """Memory of a served GPU by part."""
-    return [
-        ("weights", m.weights_bytes),
-        ("KV cache", m.kv_cache_bytes),
-        ("activations", m.activations_bytes),
-        ("context, NCCL, reserve", m.overhead_bytes),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
