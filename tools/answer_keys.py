@@ -8,6 +8,7 @@ Written from the schemas of the answers, which are made of the records that ques
 
 from __future__ import annotations
 
+import argparse
 import ast
 import subprocess
 import sys
@@ -93,7 +94,11 @@ def same() -> bool:
 
 
 if __name__ == "__main__":
-    if "--update" in sys.argv:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--update", action="store_true", help="write the file")
+    if parser.parse_args().update:
         FILE.write_text(written(), "utf-8")
         subprocess.run([sys.executable, "-m", "ruff", "format", "-q", str(FILE)], check=True)
     elif not same():

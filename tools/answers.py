@@ -8,6 +8,7 @@ answer: for each, the numbers of its JSON at six digits. These are no published 
 nothing right: they hold the core still between two deliberate changes.
 """
 
+import argparse
 import contextlib
 import io
 import json
@@ -71,9 +72,14 @@ def kept() -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--update", action="store_true", help="keep today's")
+    update = parser.parse_args().update
     sys.path.insert(0, str(ROOT))
     now = {command: answer(command) for command in COMMANDS}
-    if "--update" in sys.argv:
+    if update:
         lines = (f"{json.dumps(c)}: {json.dumps(n, separators=(',', ':'))}" for c, n in now.items())
         (FOLDER / "numbers.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
         return

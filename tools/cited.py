@@ -8,6 +8,7 @@ record, which are arithmetic over its own fields.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import sys
@@ -85,4 +86,8 @@ def main(rooms: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("rooms", nargs="*", metavar="ROOM")
+    sys.exit(main(parser.parse_args().rooms))

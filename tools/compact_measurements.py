@@ -8,8 +8,8 @@ gpuscale/data/validation/ keeps a short key there and lists the citations in ker
 
 from __future__ import annotations
 
+import argparse
 import csv
-import sys
 from pathlib import Path
 
 OUT = Path(__file__).resolve().parent.parent / "gpuscale" / "data" / "validation"
@@ -74,4 +74,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    main(parser.parse_args().folder)

@@ -8,6 +8,7 @@ the score printed is of threads left out one at a time. The distances in
     python tools/fit_verdicts.py
 """
 
+import argparse
 import csv
 import math
 import sys
@@ -91,6 +92,10 @@ def fit(found):
 
 def main():
     """Fit, and score threads that were left out."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.parse_args()
     found = rows()
     print("all:", fit(found))
     folds, score = 8, []

@@ -5,6 +5,7 @@ The page shows each command, how its answer begins, and the measured outcome bes
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -113,4 +114,8 @@ def page() -> str:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.parse_args()
     PAGE.write_text(page(), encoding="utf-8")

@@ -9,6 +9,7 @@ gpuscale/launch/data/FRAMEWORK.json; no package is imported.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import re
@@ -72,7 +73,11 @@ def keys_of(folder: Path, pattern: str) -> Iterator[str]:
 
 def main() -> int:
     """Write a file a framework."""
-    root = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    root = parser.parse_args().folder
     for framework, sources in SOURCES.items():
         names = {key for folder, pattern in sources for key in keys_of(root / folder, pattern)}
         names = {name for name in names if re.fullmatch(r"[A-Za-z][\w.-]*", name)}

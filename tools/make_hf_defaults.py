@@ -6,10 +6,10 @@ reader uses, per model type.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import re
-import sys
 from pathlib import Path
 
 TYPES = """
@@ -58,4 +58,8 @@ def main(target: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "gpuscale/io/hf/defaults.json")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("target", nargs="?", default="gpuscale/io/hf/defaults.json")
+    main(parser.parse_args().target)

@@ -6,10 +6,10 @@ Developer tool; needs torch and transformers, not gpuscale.
 
 from __future__ import annotations
 
+import argparse
 import copy
 import csv
 import json
-import sys
 from typing import Any
 
 
@@ -49,4 +49,9 @@ def main(configs: str, target: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("configs", help="JSON of configs by name")
+    parser.add_argument("target", help="CSV to write")
+    main(**vars(parser.parse_args()))

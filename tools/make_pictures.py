@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from importlib.util import find_spec
@@ -29,6 +30,10 @@ PICTURES = {
 
 def main() -> int:
     """Run the command of every picture."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.parse_args()
     for name, line in PICTURES.items():
         png = find_spec("resvg_py") and name in IN_README
         for ending in (".svg", ".png") if png else (".svg",):

@@ -5,9 +5,9 @@ One page a command, gpuscale.1 and gpuscale-NAME.1, for `man gpuscale-plan` and 
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
-import sys
 from pathlib import Path
 
 from gpuscale.answers.table import COMMANDS
@@ -57,7 +57,11 @@ def pages() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in pages().items():
         (folder / file).write_text(text, encoding="utf-8")

@@ -13,6 +13,7 @@ The commands of a page below docs/ run one after the other in a copy of docs/exa
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import difflib
 import os
@@ -131,11 +132,15 @@ def _cut(real: str, shown: str) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def main(args: list[str]) -> int:
+def main() -> int:
     """Compare or renew the pages named."""
-    update = "--update" in args
-    bad = 0
-    named = [Path(a) for a in args if not a.startswith("--")]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--update", action="store_true", help="renew what they show")
+    parser.add_argument("pages", nargs="*", type=Path, metavar="PAGE")
+    asked = parser.parse_args()
+    update, named, bad = asked.update, asked.pages, 0
     if update and (not named or any(p.name == "gallery.md" for p in named)):
         import gallery
 
@@ -154,4 +159,4 @@ def main(args: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

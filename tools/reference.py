@@ -5,12 +5,12 @@ python tools/reference.py FOLDER    write them to a folder, to read or to check
 
 from __future__ import annotations
 
+import argparse
 import ast
 import dataclasses
 import importlib
 import inspect
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -452,8 +452,13 @@ PAGES = {
 
 def main() -> None:
     """Write every page below the folder of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
     for path, write in PAGES.items():
-        target = Path(sys.argv[1]) / path
+        target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(write(), "utf-8")
 

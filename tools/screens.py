@@ -6,6 +6,7 @@ python tools/screens.py --update    write them
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -68,14 +69,19 @@ def answered(command: str) -> Document:
     return found[-1]
 
 
-def main(args: list[str]) -> int:
+def main() -> int:
     """Compare or keep."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--update", action="store_true", help="keep today's")
+    update = parser.parse_args().update
     os.chdir(ROOT)
     KEPT.mkdir(exist_ok=True)
     bad = 0
     for name, command in JOBS.items():
         made, file = screens(answered(command)), KEPT / f"{name}.txt"
-        if "--update" in args:
+        if update:
             file.write_text(made, "utf-8")
         elif made != file.read_text("utf-8"):
             bad += 1
@@ -85,4 +91,4 @@ def main(args: list[str]) -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("SOURCE_DATE_EPOCH", "1795305600")  # as in the tests: ages of prices
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -7,6 +7,7 @@ takes inside itself, and what an allocator loses, is not seen. Needs torch, tran
     python tools/trace_memory.py [MODEL ...] > tests/data/traced_memory.csv
 """
 
+import argparse
 import csv
 import gc
 import sys
@@ -141,13 +142,18 @@ CASES = [
 
 def main():
     """Trace every case of every model, or of those named."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", metavar="MODEL")
+    named = parser.parse_args().models
     out = csv.writer(sys.stdout, lineterminator="\n")
     fields = ("targets", "weights", "recompute", "micro_batch", "attention")
     peaks = ("pass_bytes", "step_bytes", "evaluation_bytes")
     out.writerow(("model", *fields, "seq_len", *peaks, "versions"))
     versions = f"transformers {transformers.__version__}, torch {torch.__version__}"
     to = torch.nn.Module.to
-    for name in sys.argv[1:] or SHAPES:
+    for name in named or SHAPES:
         for case in CASES:
             how = {"targets": "", "weights": "bf16", "attention": "sdpa"} | case
             found = traced(name, **how)

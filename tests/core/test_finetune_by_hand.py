@@ -283,6 +283,21 @@ def test_what_methods_and_kernels_keep_beside():
     assert none.working_bytes == pytest.approx(0.5 * plain / 32 * T)
 
 
+def test_the_widest_layer_works_and_a_window_bounds_the_scores():
+    """DeepSeek-V2-Lite: 26 layers keep the inputs of six experts, the first those of an MLP."""
+    model = load_model("deepseek-v2-lite").spec
+    p = replace(QUIET, working_factor=2.0, full_gradients_bytes=0.0)
+    found = peak(job(method=Method("full"), recompute="none"), p, model)
+    assert found.kept_bytes / 27 < found.working_bytes < found.kept_bytes / 26
+    mistral = load_model("mistral-7b").spec  # 32 heads; a window of 4,096 tokens
+    one, four = (
+        kept(model=mistral, attention="eager", seq_len=n) * T / n
+        - kept(model=mistral, seq_len=n) * T / n
+        for n in (4096, 16_384)
+    )
+    assert one == four == pytest.approx(32 * QUIET.scores_bytes * 32 * 4096)
+
+
 def test_logits_of_each_loss():
     """Qwen's tables: 12 bytes a logit with the fp32 copy of autocast, 8 without."""
     p = replace(IDEAL, logits_eager_bytes=12.0, logits_chunked_bytes=2.0, logits_fused_bytes=0.5)

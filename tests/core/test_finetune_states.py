@@ -6,7 +6,7 @@ import pytest
 
 from gpuscale.core.finetune.memory import bucket_bytes, bytes_per_logit
 from gpuscale.core.finetune.method import Job, Method, counts
-from gpuscale.core.finetune.parameters import IDEAL
+from gpuscale.core.finetune.parameters import IDEAL, kept_in
 from gpuscale.core.finetune.states import States, held, optimizer, stage_states
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
@@ -159,3 +159,29 @@ def test_the_largest_layer_is_gathered():
     found = stage_states(stage, 0, counts(model, job.method), job, HEAVY)
     experts = (64 + 2) * 3 * 2048 * 1408
     assert 2 * 1.5 * experts < found.gathered_bytes < 2 * 1.5 * 1.04 * experts
+    (dense,) = {k.largest_matrix for k in counts(model, job.method).kinds if not k.expert_params}
+    assert dense == 2048 * 10_944  # the MLP of the first; of an expert 2048 x 1408
+    assert held(stage, 0, counts(model, job.method), job.layout).largest_matrix == dense
+
+
+@pytest.mark.parametrize(("zero", "stepped"), [(2, DENSE / 4 + SPLIT / 2 + REST / 4), (3, 1e8)])
+def test_zero_3_steps_on_one_group_at_a_time(zero, stepped):
+    """DeepSpeed: stage 3 steps on `sub_group_size` elements (1e9 unless said) together."""
+    found = states("full", zero, p=replace(HEAVY, step_group_params=1e8)).step_bytes
+    assert found == pytest.approx(5 * stepped, rel=1e-6)
+
+
+def test_weights_are_kept_as_they_are_loaded():
+    """Loaded in fp32 a weight trained in full has 4 + 4 + 2 x 4 bytes, in bf16 half of it.
+
+    An engine's flat fp32 master (DeepSpeed) stays whatever was loaded; of a foreach optimizer the
+    temporary is as wide as the weights.
+    """
+    wide = kept_in(IDEAL, "fp32", full=True)
+    assert (wide.full_weights_bytes, wide.full_gradients_bytes, wide.full_moment_bytes) == (4, 4, 4)
+    assert wide.step_bytes == IDEAL.step_bytes == 0.0
+    assert kept_in(replace(IDEAL, step_bytes=2.0), "fp32", full=True).step_bytes == 4.0
+    assert kept_in(wide, "bf16", full=True).full_moment_bytes == 2.0
+    engine = replace(IDEAL, full_master_bytes=4.0)
+    assert kept_in(engine, "fp32", full=True) == engine
+    assert kept_in(engine, "fp32", full=False) == replace(engine, frozen_bytes=4.0)

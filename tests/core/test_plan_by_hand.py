@@ -232,6 +232,9 @@ EMPTY = [
     # the combination that comes furthest: heads stop TP 8 x CP 8, not the number of GPUs
     ({"tp": "4,8", "cp": "8", "pp": "1,4", "dp": "1", "cp_kind": "ulysses"}, "heads"),
     ({"tp": "4,8", "cp": "8", "pp": "4"}, "tp*cp*pp=128 does not divide 64 GPUs"),
+    # one micro-batch on two stages
+    ({"tp": "1", "pp": "2", "cp": "1", "micro_batch": "16", "vpp": "2"}, "micro-batches"),
+    ({"tp": "2", "pp": "4"}, "no layout meets all pinned values together"),  # no rule alone
 ]  # fmt: skip
 
 
@@ -239,6 +242,11 @@ EMPTY = [
 def test_why_nothing_is_left(pins, words):
     space, _ = pinned(**pins)
     assert words in why_empty(space, FACTS)
+
+
+def test_experts_split_as_the_attention_is_need_as_many_ranks():
+    space, _ = pinned(tp="8", pp="8", cp="1", ep="8")  # eight ranks for eight experts, 8 ways
+    assert "ep*etp=64 does not divide tp*cp*dp=8" in why_empty(replace(space, etp=(0,)), FACTS)
 
 
 def test_a_pipeline_that_could_run_is_not_the_reason():

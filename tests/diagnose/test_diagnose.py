@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import math
+import os
 import re
 from pathlib import Path
 
@@ -244,8 +245,15 @@ def test_nothing_known_is_nothing_said(tmp_path):
 
 
 def test_what_never_ends_is_no_log(tmp_path, monkeypatch):
-    done = invoke("diagnose", "llama3-8b", "--log", "/dev/zero")
-    assert (done.returncode, done.stdout) == (2, "") and "is a device" in done.stderr
+    for args in (("llama3-8b", "--log", "/dev/zero"), ("/dev/zero",)):
+        done = invoke("diagnose", *args)
+        assert (done.returncode, done.stdout) == (2, "") and "is a device" in done.stderr
+    done = invoke("diagnose", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "") and "a folder, not a log" in done.stderr
+    pipe, into = os.pipe()  # as of `diagnose <(zcat run.log.gz)`
+    os.write(into, b"step 1 loss 2.0 mfu 0.41\n")
+    os.close(into)
+    assert invoke("diagnose", f"/dev/fd/{pipe}").returncode == 0
     packed = tmp_path / "run.log.gz"
     packed.write_bytes(gzip.compress(b"a=1 " * 1_000_000))
     monkeypatch.setattr("gpuscale.answers.diagnose.case.LARGE_BYTES", 1e6)

@@ -173,7 +173,7 @@ def _logs(asked: Diagnose) -> tuple[list[Log], list[str]]:
     """Read what is a file as a log: (logs, other words)."""
     files, names = [*asked.log, *asked.nccl], list[str]()
     for word in asked.run:
-        there = word == "-" or os.path.isfile(word)
+        there = word == "-" or (os.path.exists(word) and not os.path.isdir(word))
         if not there and ("/" in word or re.search(FILE_NAME, word)):
             _model(word)
         (files if there else names).append(word)
@@ -188,8 +188,8 @@ def _model(name: str) -> ModelSpec:
     try:
         return load_model(name).spec
     except GpuscaleError:
-        hint = "give a log, or the model's name"
-        raise GpuscaleError(f"{name[:200]}: no such file", hint) from None
+        why = "a folder, not a log" if os.path.isdir(name) else "no such file"
+        raise GpuscaleError(f"{name[:200]}: {why}", "give a log, or the model's name") from None
 
 
 LARGE_BYTES, MOST_TIMES = 2e8, 16
@@ -234,7 +234,7 @@ def _opened(name: str) -> Iterator[tuple[IO[bytes], int]]:
         if Path(name).is_char_device():
             raise GpuscaleError(f"{name[:200]}: is a device, not a log")
         with open(name, "rb") as stream:
-            yield stream, Path(name).stat().st_size
+            yield stream, Path(name).stat().st_size or 1 << 60  # a pipe says no size
 
 
 def _settings(asked: Diagnose, logs: list[Log]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
+from operator import itemgetter
 from typing import Any
 
 from gpuscale.core.context import CONTEXT_KINDS, DEFAULT_CONTEXT
@@ -264,11 +265,8 @@ def why_empty(space: Space, facts: RuleFacts) -> str:
                 f"tp*pp*dp={fixed} leaves cp={facts.n_gpus // fixed} of {facts.n_gpus:,} GPUs; "
                 f"possible are cp={', '.join(map(str, space.cp))}"
             )
-    furthest = (-1, "no layout meets all pinned values together")
-    for stage, reason in islice(_reasons(space, facts), MOST_TRIED):
-        if stage > furthest[0]:
-            furthest = (stage, reason)
-    return furthest[1]
+    none = (-1, "no layout meets all pinned values together")
+    return max((none, *islice(_reasons(space, facts), MOST_TRIED)), key=itemgetter(0))[1]
 
 
 def _reasons(space: Space, facts: RuleFacts) -> Iterable[tuple[int, str]]:
@@ -306,7 +304,7 @@ def _reasons(space: Space, facts: RuleFacts) -> Iterable[tuple[int, str]]:
                 for ep, mode in product(sorted(space.ep, reverse=True), space.recompute)
             ),
         ]
-        yield next(((i + 2, r) for i, r in enumerate(reasons) if r), (0, ""))
+        yield from islice(((i, r) for i, r in enumerate(reasons, 2) if r), 1)
 
 
 def all_or_none(reasons: Iterable[Broken | None]) -> str:

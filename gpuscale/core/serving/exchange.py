@@ -87,8 +87,8 @@ def exchange_s(
         traffic = LinkTraffic(
             inner_bytes=one * min(ffn.top_k, ep) * (1.0 - 1.0 / inside),
             outer_bytes=one * met * (1.0 - 1.0 / nodes),
-            inner_hops=log2(inside) if inside > 1 else 0.0,
-            outer_hops=log2(nodes) if nodes > 1.0 else 0.0,
+            inner_hops=log2(inside),
+            outer_hops=log2(nodes),
         )
         key = (op, traffic, ep)
         found = site.memo.get(key)

@@ -69,9 +69,7 @@ def scaled_of(
     soon = min(1.0, lag_s / width_s) if lag_s else 1.0  # share of a window until replicas are up
     late = 0.0
     for i, count in enumerate(counts):
-        up = (
-            max(needed[max(0, i - lag) : i - lag + 1], default=needed[0]) if i >= lag else needed[0]
-        )
+        up = needed[max(0, i - lag)]
         late += soon * max(0, int(count) - int(up * each_per_s * width_s))
     return Scaled(
         windows=tuple(

@@ -139,13 +139,9 @@ class SimulatedEngine:
 
     def _pace(self, i: int) -> float:
         """Tokens that a request decodes in a pass: its own text is drafted well or badly."""
-        spread = self.s.pace_spread
-        if not spread:
-            return self.gen
         share = (i * GOLDEN) % 1.0  # even in (0, 1) whatever the number of requests
-        return max(
-            1.0, self.gen * math.exp(spread * NORMAL.inv_cdf(EDGE + (1.0 - 2.0 * EDGE) * share))
-        )
+        deviation = self.s.pace_spread * NORMAL.inv_cdf(EDGE + (1.0 - 2.0 * EDGE) * share)
+        return max(1.0, self.gen * math.exp(deviation))
 
     def _arrive(self, i: int) -> None:
         """Queue a request; one that can never fit is refused."""
