@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
-from gpuscale.answers.ask import Asked, Converted, Swept, Value, amount, flag, text, whole
+from gpuscale.answers.ask import Asked, Converted, Swept, Value, amount, flag, text, texts, whole
 from gpuscale.answers.money import Priced, read_price
 from gpuscale.answers.serve import reading
 
@@ -68,6 +68,7 @@ class Serve(options.Machine, Priced, Swept):
         "gpuscale.answers.serve.no_room:NoRoom",
         "gpuscale.answers.serve.pareto:ParetoAnswer",
         "gpuscale.answers.serve.trace:TraceAnswer",
+        "gpuscale.answers.serve.pool:PoolAnswer",
     )
     HEADLINES: ClassVar[tuple[str, ...]] = (
         "n_gpus",
@@ -147,7 +148,8 @@ class Serve(options.Machine, Priced, Swept):
     ep: Asked[int | None] = whole("GPUs that whole experts are spread over.", most=4096)
     disagg: Asked[str | None] = text("Prefill and decode pools: auto, or by hand as 4xTP2+1xDEP16.")
     only: Asked[str | None] = text(
-        "One pool of a disaggregated service alone.", known=("prefill", "decode")
+        "One pool of a disaggregated service alone; embed: a prompt's embedding is the answer.",
+        known=("prefill", "decode", "embed"),
     )
     chunk: Asked[int | None] = whole(
         "Prompt tokens of a pass, from 32.", dim="positions", least=32, most=1e6
@@ -192,6 +194,12 @@ class Serve(options.Machine, Priced, Swept):
     host_bandwidth: Asked[float] = amount(
         "Memory bandwidth of the host, for --offload.", "bytes_per_s", 80e9, flags=("--host-bw",)
     )
+    beside: Converted[tuple[str, ...], Sequence[str]] = texts(
+        "Another model on the same GPUs, 'MODEL rate=20/s input=512 ...', or a TOML file of them "
+        "([[model]]). Repeatable.",
+        flags=("--with",),
+        metavar="TEXT",
+    )
     objective: Asked[str] = text(
         "Best of several kinds of GPUs (--gpu h100,l40s): fewest gpus, or lowest cost.",
         "gpus",
@@ -234,6 +242,10 @@ class Serve(options.Machine, Priced, Swept):
 
             swept = (*self.sweep, f"gpus={','.join(map(str, self.gpus))}")
             return sweep_document(replace(self, gpus=None, sweep=swept), ())
+        if self.beside:
+            from gpuscale.answers.serve.pool import pool_document
+
+            return pool_document(self)
         from gpuscale.answers.serve.document import serve_document
 
         return serve_document(self)

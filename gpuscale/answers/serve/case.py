@@ -73,10 +73,11 @@ def case_of(asked: Serve) -> ServeCase:
     named_engines = {near.get(e, e).partition(":")[0]: e.partition(":")[2] for e in asked.engine}
     meant = next(iter(named_engines), "")
     named = tuple(dict.fromkeys(reading.stored(w, meant) for w in asked.weights))
-    weights = named or (reading.own_format(loaded.model.published_format, asked.engine),)
+    published = loaded.model.published_format
+    engines = tuple(named_engines) or (_engine_of(named or (published,), loaded.gpu.vendor),)
+    weights = named or (reading.own_format(published, engines),)
     if asked.poll and set(named_engines) != {"sglang"}:
         raise GpuscaleError("--poll: an option of SGLang's scheduler", "give --engine sglang")
-    engines = tuple(named_engines) or (_engine_of(weights, loaded.gpu.vendor),)
     notes = [f"{e} was not measured: figures are {near[e]}'s" for e in asked.engine if e in near]
     for name in weights:
         if name in ("fp8", "fp8-block", "nvfp4", "mxfp4") and not loaded.gpu.flop_per_s(name):
@@ -270,11 +271,9 @@ def _worker(
     asked: Serve, case: ServeCase, replica: Replica, site: ServingSite, tuning: Tuning
 ) -> Service:
     """Make a replica, or a worker of the one pool that is asked for."""
-    if asked.only == "prefill":
-        return prefill_worker(case.model, replica, site, case.demand, tuning)
-    if asked.only == "decode":
-        return decode_worker(case.model, replica, site, case.demand, tuning)
-    return Service(case.model, replica, site, case.demand, tuning)
+    pools = {"prefill": prefill_worker, "embed": prefill_worker, "decode": decode_worker}
+    made = pools.get(asked.only or "", Service)
+    return made(case.model, replica, site, case.demand, tuning)
 
 
 def by_hand(asked: Serve) -> bool:

@@ -86,6 +86,7 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
         "verified": n + 1,
         "method": {"mtp": "mtp", "eagle": "eagle3"}.get(kind, "ngram"),
         "lora": asked.lora,
+        "embed": asked.only == "embed",
         "beside": r.dp_attention > 1 or asked.kv or n,
         "layers": 99 if not offload or offload.kind == "experts" else s.model.n_layers - away,
         "host_experts": away if offload and offload.kind == "experts" else 0,
@@ -147,6 +148,8 @@ def benchmark_line(asked: Serve, case: ServeCase, found: FoundReplica) -> str:
         if engine == "sglang"
         else " --backend openai"
     )
+    if asked.only == "embed" and engine != "sglang":
+        backend = " --backend openai-embeddings --endpoint /v1/embeddings"
     names = f"--dataset-name random --random-input-len {n} --random-output-len {o}"
     model = checkpoint(asked.model, case.model, found.candidate.weights)
     return f"{tool}{backend} --model {model} {names} {load} --ignore-eos"

@@ -53,12 +53,12 @@ def read_study(path: str) -> StudyFile:
     if name not in COMMANDS or name == "study":
         raise unknown_name(f"question in {path}:", name, COMMANDS)
     known = option_names(question_of(name)) | {"set": "set"}
-    common = _fields(table.get("common", {}), known, f"{path}: common")
-    grid = _fields(table.get("grid", {}), known, f"{path}: grid")
+    common = fields_named(table.get("common", {}), known, f"{path}: common")
+    grid = fields_named(table.get("grid", {}), known, f"{path}: grid")
     listed = table.get("job", [])
     if not isinstance(listed, list):
         raise GpuscaleError(f"{path}: write the jobs as [[job]] tables")
-    own = [_fields(job, known, f"{path}: job {n}") for n, job in enumerate(listed, 1)]
+    own = [fields_named(job, known, f"{path}: job {n}") for n, job in enumerate(listed, 1)]
     if table.get("set"):
         common |= {"set": [str(s) for s in table["set"]]}
     jobs = [
@@ -84,7 +84,8 @@ def read_study(path: str) -> StudyFile:
     )
 
 
-def _fields(table: Any, known: Mapping[str, str], where: str) -> dict[str, Any]:
+def fields_named(table: Any, known: Mapping[str, str], where: str) -> dict[str, Any]:
+    """Values of a table by the fields of a question that its keys name."""
     if not isinstance(table, dict):
         raise GpuscaleError(f"{where}: a table is wanted")
     found = {}

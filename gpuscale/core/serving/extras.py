@@ -58,10 +58,11 @@ class Offload:
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """Adapters and offloaded weights of a replica."""
+    """Adapters and offloaded weights of a replica, and who else is on its GPUs."""
 
     adapters: Adapters | None = None
     offload: Offload | None = None
+    slowdown: float = 1.0  # of a pass by others that take turns (`sharing`)
 
 
 def adapter_widths(model: ModelSpec) -> tuple[float, int]:

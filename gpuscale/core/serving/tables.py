@@ -193,7 +193,7 @@ def replica_table(
     all of them with its share of the sequences. `site`: hardware and calibration. `contexts`:
     contexts of the load. `extras`: adapters, weights on the host.
     """
-    pp = replica.pp
+    pp, slow = replica.pp, extras.slowdown if extras is not None else 1.0
     drafted = 1 + (replica.drafts.n_tokens if replica.drafts else 0)
 
     def more_s(batch: Batch) -> float:
@@ -204,12 +204,12 @@ def replica_table(
 
     def pass_of(batch: Batch) -> float:
         one = replace(batch, sequences=share(batch.sequences)) if pp > 1 else batch
-        return kept_s(pass_time(model, replica, site, one), extras) + more_s(one)
+        return slow * (kept_s(pass_time(model, replica, site, one), extras) + more_s(one))
 
     def decode_of(n: float, context: float) -> float:
         more = more_s(Batch(sequences=share(n), context=context, tokens_each=drafted))
         step = decode_step(model, replica, site, share(n), context)
-        return kept_s(step.parts, extras) + step.draft_s + more
+        return slow * (kept_s(step.parts, extras) + step.draft_s + more)
 
     return StepTable(
         pass_of, decode_of, contexts, ranks=replica.dp_attention, drafted_tokens=drafted
