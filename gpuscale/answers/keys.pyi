@@ -494,6 +494,7 @@ class ServeAnswer(Answer):
             "alone_ttft_s",
             "at_most_per_s",
             "end_to_end_mean_s",
+            "grows_times",
             "j_per_output_token",
             "output_tokens_per_s",
             "rate_per_s",
@@ -518,6 +519,7 @@ class ServeAnswer(Answer):
             "ttft_p99_s",
             "usd_fixed",
             "usd_per_gpu_hour",
+            "usd_per_hour",
             "usd_per_million_output_tokens",
             "usd_per_million_tokens",
             "usd_scaled",
@@ -566,14 +568,16 @@ class ServeAnswer(Answer):
     def __getitem__(self, key: Literal["fits", "meets"]) -> bool: ...
     @overload
     def __getitem__(
-        self, key: Literal["frontier", "points", "pools", "rows", "windows"]
+        self, key: Literal["frontier", "models", "points", "pools", "rows", "windows"]
     ) -> list[dict[str, Any]]: ...
     @overload
     def __getitem__(
         self,
         key: Literal[
             "gather_passes",
+            "given_gpus",
             "n_gpus",
+            "n_gpus_apart",
             "n_preempted",
             "n_refused",
             "n_requests",

@@ -16,7 +16,6 @@ from gpuscale.render.document import Column, Facts, Table, Text
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import ServeCase
-    from gpuscale.answers.serve.pool import PoolMember
     from gpuscale.answers.serve.records import PoolLine, ServeAnswer, ServeRow
     from gpuscale.render.document import Block
 
@@ -91,7 +90,7 @@ def limits_text(wanted: Wanted) -> str:
     return " and ".join(t for t in both if t)
 
 
-def copies_text(r: ServeAnswer | ServeRow | PoolMember) -> str:
+def copies_text(r: ServeAnswer | ServeRow) -> str:
     """``2 x (TP 4 x PP 2)``, ``TP 8``."""
     inner = f"({r.label})" if " x " in r.label or " + " in r.label else r.label
     return r.label if r.replicas == 1 else f"{r.replicas} x {inner}"

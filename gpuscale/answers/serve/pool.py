@@ -38,8 +38,7 @@ class PoolMember:
     model: str
     engine: str
     weights: str
-    label: str  # its layout in words
-    replicas: int
+    label: str  # its replicas and their layout in words
     gpus: tuple[int, ...]  # of the pool, of all replicas; empty where they do not fit
     rate_per_s: float
     at_most_per_s: float | None  # None beside others
@@ -165,10 +164,14 @@ def pool_document(asked: Serve) -> Document:
         models=tuple(_member(p, n, cluster.gpus_per_node) for n, p in enumerate(parts)),
     )
     gpu = f"{given:,} {cluster.gpu.name}"
+    if lost:
+        first = lost[0].blocks[0]
+        assert isinstance(first, Text)
+        return _document(first.text, result, parts)
     said = f"{len(parts)} models on {gpu}: they fit, {need:,} used, {given - need:,} spare."
     if not result.meets:
         said = f"{len(parts)} models do not fit on {gpu}: {result.n_gpus:,} are needed."
-    return _document(lost[0].summary[0].value if lost and lost[0].summary else said, result, parts)
+    return _document(said, result, parts)
 
 
 def _member(part: _Part, n: int, per_node: int) -> PoolMember:
@@ -187,8 +190,7 @@ def _member(part: _Part, n: int, per_node: int) -> PoolMember:
         model=part.alone.inputs["model"],
         engine=r.engine,
         weights=r.weights,
-        label=r.label,
-        replicas=getattr(r, "replicas", 0),
+        label=copies_text(r) if part.stands else r.label,
         gpus=tuple(gpu for at in part.stands for gpu in at),
         rate_per_s=part.asked.rate or 0.0,
         at_most_per_s=None if one else getattr(r, "at_most_per_s", None),
@@ -204,7 +206,7 @@ def _document(said: str, r: PoolAnswer, parts: Sequence[_Part]) -> Document:
     """Verdict, a line for each model, room to grow, money; table and launch lines as details."""
     lines = "\n".join(line for m in r.models for line in m.launch)
     points = [Point("verdict", said, tone="good" if r.meets else "bad")]
-    rows = [(m.model, _where(m), _told(m)) for m in r.models]
+    rows = [_row(m) for m in r.models]
     points += [Point(*row) for row in rows]
     if saved := r.n_gpus_apart - r.n_gpus:
         points.append(Point("shared", f"{saved} GPU{'s' * (saved > 1)} less", SHARING))
@@ -227,13 +229,6 @@ def _document(said: str, r: PoolAnswer, parts: Sequence[_Part]) -> Document:
     )
 
 
-def _where(m: PoolMember) -> str:
-    share = f", {100 * m.memory_frac:.0f} % of the memory" if m.memory_frac else ""
-    if not m.gpus:
-        return m.label
-    return f"{copies_text(m)}, GPU{'s' * (len(m.gpus) > 1)} {_spans(m.gpus)}{share}"
-
-
 def _spans(gpus: Sequence[int]) -> str:
     """Write numbers as spans.
 
@@ -244,9 +239,13 @@ def _spans(gpus: Sequence[int]) -> str:
     return ", ".join(f"{a}-{b}" if b > a else f"{a}" for a, b in zip(firsts, ends, strict=True))
 
 
-def _told(m: PoolMember) -> str:
+def _row(m: PoolMember) -> tuple[str, str, str]:
+    """Name, GPUs, and rate with latencies."""
+    gpus = f", GPU{'s' * (len(m.gpus) > 1)} {_spans(m.gpus)}" if m.gpus else ""
+    share = f", {100 * m.memory_frac:.0f} % of the memory" if m.memory_frac else ""
     most = f" of at most {figure(m.at_most_per_s)}" if m.at_most_per_s else ""
     both = (("TTFT", m.ttft_p95_s), ("TPOT", m.tpot_p95_s))
     times = [f"{name} p95 {ms(v)} ms" for name, v in both if v]
     slow = [f"passes {m.slowdown:.2f} times as long"] if m.slowdown > 1.0 else []
-    return ", ".join((rate_text(m.rate_per_s) + most, *times, *slow))
+    told = ", ".join((rate_text(m.rate_per_s) + most, *times, *slow))
+    return m.model, m.label + gpus + share, told

@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
 TENSOR_ENGINES = ("vllm", "sglang", "trtllm")
-"""Engines that split a layer over GPUs; llama.cpp gives whole layers to each."""
-
-ATTENTION_DP_ENGINES = TENSOR_ENGINES
-"""Engines with data-parallel attention around expert parallelism."""
+"""Engines that split a layer over GPUs, with attention ranks around experts; llama.cpp gives whole
+layers to each."""
 
 EIGHT_BIT_CACHE = "trtllm"
 """Engine whose checkpoints in fp8 and fp4 bring a cache in fp8: ModelOptimizer's `hf_quant_config`
@@ -134,7 +132,7 @@ def replica_layouts(
             found.append(replace(formats, tp=tp, pp=pp, dp_attention=1, ep=1))
             if experts and tp > 1 and pp == 1 and experts % tp == 0:
                 found.append(replace(formats, tp=tp, pp=1, dp_attention=1, ep=tp))
-    if experts and engine in ATTENTION_DP_ENGINES:
+    if experts and engine in TENSOR_ENGINES:
         for n in degrees(most_gpus):
             for tp in (1, 2, 4):
                 dp = n // tp

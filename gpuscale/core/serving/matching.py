@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gpuscale.core.serving.capacity import Limits
 from gpuscale.core.serving.disaggregated import PooledService
@@ -131,24 +132,14 @@ def loops(most: float) -> list[int]:
 
 def aggregated_points(service: Service, engine: str, weights: str) -> list[ServingPoint]:
     """Simulate closed loops of a replica."""
-    label, found = layout_text(service.replica), []
+    label, found = layout_text(service.replica), list[ServingPoint]()
+    point = partial(ServingPoint, "aggregated", label, engine, weights)
     for c in loops(service.sequences_with_room):
         load = service.closed(c, max(LEAST_REQUESTS, 4 * c))
         if load.tpot.mean_s <= 0.0:
             continue
-        found.append(
-            ServingPoint(
-                kind="aggregated",
-                layout=label,
-                engine=engine,
-                weights=weights,
-                concurrency=c,
-                tokens_per_s_per_user=1.0 / load.tpot.mean_s,
-                tokens_per_s_per_gpu=load.output_tokens_per_s / service.n_gpus,
-                ttft_s=load.ttft.mean_s,
-                tpot_s=load.tpot.mean_s,
-            )
-        )
+        per_gpu, tpot_s = load.output_tokens_per_s / service.n_gpus, load.tpot.mean_s
+        found.append(point(c, 1.0 / tpot_s, per_gpu, load.ttft.mean_s, tpot_s))
     return found
 
 
@@ -156,26 +147,17 @@ def disaggregated_points(
     prefill: RatedWorker, decode: Service, engine: str, weights: str
 ) -> list[ServingPoint]:
     """Decode workers beside as much of a prefill worker as their rate needs."""
-    more, found = max(1.0, decode.demand.outputs.mean - 1.0), []
+    more, found = max(1.0, decode.demand.outputs.mean - 1.0), list[ServingPoint]()
     read, gives = prefill.service, decode.scheduler.tokens_per_pass
+    label = f"{layout_text(read.replica)} read, {layout_text(decode.replica)} decode"
+    point = partial(ServingPoint, "disaggregated", label, engine, weights)
     for c in loops(decode.sequences_with_room):
         tpot_s = decode.pass_s(c) / gives
         rate = c / (more * tpot_s)
         gpus = decode.n_gpus + rate / prefill.per_gpu
         steady = read.steady(BUSY_FRAC * prefill.rate_per_s)
-        found.append(
-            ServingPoint(
-                kind="disaggregated",
-                layout=f"{layout_text(read.replica)} read, {layout_text(decode.replica)} decode",
-                engine=engine,
-                weights=weights,
-                concurrency=c,
-                tokens_per_s_per_user=1.0 / tpot_s,
-                tokens_per_s_per_gpu=rate * decode.demand.outputs.mean / gpus,
-                ttft_s=steady.ttft_s + tpot_s,
-                tpot_s=tpot_s,
-            )
-        )
+        per_gpu = rate * decode.demand.outputs.mean / gpus
+        found.append(point(c, 1.0 / tpot_s, per_gpu, steady.ttft_s + tpot_s, tpot_s))
     return found
 
 
