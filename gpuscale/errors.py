@@ -27,6 +27,10 @@ class GpuscaleError(Exception):
             self.add_note(f"hint: {hint}")
 
 
+class RuleError(GpuscaleError):
+    """A layout that a framework, or the model, does not allow."""
+
+
 class NoLaunch(GpuscaleError):
     """A file that starts no training and no serving that is known."""
 

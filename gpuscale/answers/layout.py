@@ -135,6 +135,6 @@ def layout_of(
     each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches
     batch = asked.global_batch or each * dp * (asked.micro_batch or 1) * said["pp"]
     layout = settle(said | {"seq_len": seq_len, "global_batch_size": batch, "dp": dp}, software)
-    refuse_illegal(model, software, layout)
+    refuse_illegal(model, software, layout, settings=asked.job_settings)
     refuse_settings(software, asked.job_settings, layout)
     return layout

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.capabilities import ANY
 from gpuscale.core.context import DEFAULT_CONTEXT
-from gpuscale.core.rules import against, against_cp, against_ep, against_pp, against_tp, facts_of
-from gpuscale.errors import GpuscaleError
+from gpuscale.core.rules import (
+    PRETRAINED,
+    against,
+    against_cp,
+    against_ep,
+    against_pp,
+    against_tp,
+    facts_of,
+)
+from gpuscale.core.settings import NO_SETTINGS
+from gpuscale.errors import GpuscaleError, RuleError
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -24,28 +34,39 @@ def refusal(broken: Broken, facts: RuleFacts, *, software_alone: bool = False) -
 
     soft, rule = facts.runs_on, packaged("rules.toml")[broken.rule]
     origin = next((soft.sources[f] for f in rule.get("fields", ()) if f in soft.sources), "")
-    source = f"{soft.version}: {origin}" if origin else rule["source"]
+    source = broken.source or (f"{soft.version}: {origin}" if origin else rule["source"])
     more = "; --software any lays out without a framework's rules" if software_alone else ""
-    return GpuscaleError(broken.message, f"rule {broken.rule} ({source}){more}")
+    return RuleError(broken.message, f"rule {broken.rule} ({source}){more}")
 
 
-def refuse_illegal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> None:
-    """Refuse a layout that the framework cannot run."""
+def refuse_illegal(
+    model: ModelSpec,
+    software: SoftwareSpec,
+    layout: Layout,
+    trained: Mapping[str, Any] = PRETRAINED,
+    settings: JobSettings = NO_SETTINGS,
+) -> None:
+    """Refuse a layout that the framework cannot run, alone or with what is trained and set."""
     from gpuscale.io.software import capabilities_of
 
-    facts = facts_of(
-        model, layout.seq_len, layout.global_batch_size, layout.n_gpus, capabilities_of(software)
-    )
+    soft = capabilities_of(software)
+    facts = facts_of(model, layout.seq_len, layout.global_batch_size, layout.n_gpus, soft)
+    facts = replace(facts, trained=trained, settings=settings)
     broken = against(layout, facts)
     if broken is not None:
         alone = against(layout, replace(facts, runs_on=ANY)) is None
         raise refusal(broken, facts, software_alone=alone)
 
 
-def is_legal(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> bool:
-    """Whether the framework can run a layout."""
+def is_legal(
+    model: ModelSpec,
+    software: SoftwareSpec,
+    layout: Layout,
+    trained: Mapping[str, Any] = PRETRAINED,
+) -> bool:
+    """Whether the framework can run a layout, with what is trained."""
     try:
-        refuse_illegal(model, software, layout)
+        refuse_illegal(model, software, layout, trained)
     except GpuscaleError:
         return False
     return True

@@ -19,6 +19,38 @@ KvHeads = Annotated[str, Among(("repeat", "divide"))]
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Settings that a framework refuses together, when it starts."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    when: Mapping[str, Any] = field(hash=False)  # fact of a job -> `holds`; all of them
+    why: str
+    source: str  # file and line, or function, of the framework
+
+
+def holds(condition: Any, value: Any) -> bool:
+    """Whether a fact of a job is as a condition says; what nobody says is not.
+
+    >>> holds(">1", 2), holds("<3", 3), holds(["nf4", "int8"], "int8"), holds("not full", "none")
+    (True, False, True, True)
+    >>> holds(True, 1), holds("not full", None)
+    (True, False)
+    """
+    if value is None:
+        return False
+    if isinstance(condition, list | tuple):
+        return any(holds(one, value) for one in condition)
+    sign = str(condition)[:1]
+    if sign in ("<", ">"):
+        limit = int(condition[1:])
+        return bool(value < limit if sign == "<" else value > limit)
+    if sign == "n" and (other := str(condition).removeprefix("not ")) != condition:
+        return str(value) != other
+    return bool(value == condition)
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a framework offers, the `[capabilities]` of its preset; `ANY`: all there is."""
 
@@ -62,6 +94,7 @@ class Capabilities:
     moments: tuple[Annotated[str, Among(tuple(MOMENT_BYTES))], ...] = ()
     sharded_moments: bool = False  # moments below fp32 with ZeRO-1 and above alone
     overlap_ep: bool = False  # exchange of the experts beside another micro-batch
+    refused: tuple[Refusal, ...] = ()  # of the tables that a preset's `refuses` names
 
 
 ANY = Capabilities(

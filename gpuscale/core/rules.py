@@ -7,10 +7,11 @@ complete. `against` asks them all of a `Layout`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuscale.core.capabilities import ANY, Capabilities
+from gpuscale.core.capabilities import ANY, Capabilities, holds
 from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
@@ -19,6 +20,10 @@ from gpuscale.core.stages import splits_by_length
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
+
+
+PRETRAINED = {"task": "pretrain", "method": "full"}
+"""What a job that is not fine-tuned trains, as the conditions of `Refusal` name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class RuleFacts:
     runs_on: Capabilities = ANY
     stage_layers: tuple[int, ...] | None = None  # of each stage or chunk, where a person says them
     settings: JobSettings = NO_SETTINGS
+    trained: Mapping[str, Any] = field(default_factory=lambda: PRETRAINED, hash=False)
 
     def stages_given(self, pp: int, vpp: int) -> tuple[int, ...] | None:
         """Layers that are said for so many stages and chunks; None: as the software splits."""
@@ -51,6 +57,7 @@ class Broken(NamedTuple):
 
     rule: str
     message: str
+    source: str = ""  # of this one, where it is not the rule's
 
 
 def _sizes(specs: Any, *names: str) -> tuple[int, ...]:
@@ -308,7 +315,33 @@ def against(layout: Layout, facts: RuleFacts) -> Broken | None:
         or against_offload(x.offload_optimizer, x.offload_activations, facts)
         or against_order(x.order, facts)
         or against_stage_layers(x.stage_layers, x.pp, x.vpp, facts)
+        or against_refused(x, facts)
     )
+
+
+FACTS: dict[str, Callable[[Layout, RuleFacts], Any]] = {
+    "accumulation": lambda x, _: x.n_micro_batches,
+    "n_gpus": lambda x, _: x.n_gpus,
+    "experts": lambda _, facts: facts.n_experts > 0,
+}
+"""Facts of a job, as conditions of `Refusal` name them, that no field is."""
+
+
+def _fact(name: str, layout: Layout, facts: RuleFacts) -> Any:
+    """Find a fact of a job; None where nobody says it."""
+    if name in facts.trained:
+        return facts.trained[name]
+    if name in FACTS:
+        return FACTS[name](layout, facts)
+    return getattr(layout, name, getattr(facts.settings, name, None))
+
+
+def against_refused(layout: Layout, facts: RuleFacts) -> Broken | None:
+    """Hold a layout, and what is trained with it, against what the framework refuses together."""
+    for row in facts.runs_on.refused:
+        if all(holds(wanted, _fact(name, layout, facts)) for name, wanted in row.when.items()):
+            return Broken("refused", f"{facts.runs_on.name}: {row.why}", row.source)
+    return None
 
 
 def against_stage_layers(

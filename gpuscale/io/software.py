@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from gpuscale.io.toml import Table, read_toml
 from gpuscale.specs.software import SoftwareSpec
 
 if TYPE_CHECKING:
-    from gpuscale.core.capabilities import Capabilities
+    from gpuscale.core.capabilities import Capabilities, Refusal
     from gpuscale.core.step.records import Software
     from gpuscale.io.step_calibration import Calibration
 
@@ -39,7 +39,7 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     or understood.
     """
     if arg == ANY_SOFTWARE:
-        return load_software().model_copy(update={"capabilities": ""})
+        return load_software().model_copy(update={"capabilities": "", "refuses": ()})
     from gpuscale.io.frameworks import framework_habits, named
 
     if (own := named(arg)).version:
@@ -77,7 +77,18 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
             raise GpuscaleError(f"software {spec.name}: {spec.capabilities} has no capabilities")
     if isinstance(found, str):
         return ANY
-    return replace(found, name=spec.name, selective_per_op=spec.memory.selective_per_op)
+    rows = (*found.refused, *(row for name in spec.refuses for row in _refused(name)))
+    per_op = spec.memory.selective_per_op
+    return replace(found, name=spec.name, selective_per_op=per_op, refused=rows)
+
+
+@cache
+def _refused(name: str) -> tuple[Refusal, ...]:
+    """Rows of one table of `data/refused.toml`."""
+    from gpuscale.core.capabilities import Refusal
+    from gpuscale.meant import packaged
+
+    return tuple(Refusal(**row) for row in packaged("refused.toml")[name])
 
 
 def split_by(spec: SoftwareSpec, *, adapters: bool) -> SoftwareSpec:

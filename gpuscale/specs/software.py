@@ -83,6 +83,7 @@ class SoftwareSpec(Spec, FamilyStep):  # type: ignore[misc]  # both are frozen
     maturity: Maturities = "as-it-comes"  # of a job of which nobody says it
     fitted_on: Maturities = "tuned"  # jobs that the parameters were fitted to
     capabilities: Capabilities | str = ""  # or the preset that has them; "": everything
+    refuses: tuple[str, ...] = ()  # tables of `data/refused.toml`: its own, and its engine's
     calibration: SoftwareCalibration
     memory: FamilyMemory = Field(default_factory=FamilyMemory)
     finetune: FinetuneParameters | None = None  # None: nobody fine-tunes with it

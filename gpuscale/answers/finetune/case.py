@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN
+from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL
 from gpuscale.answers.finetune.wanted import job_facts, layout_of, offload_of, with_habits
-from gpuscale.answers.legal import is_legal
+from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.answers.options import Wired
 from gpuscale.answers.saved import saved_job
 from gpuscale.core.finetune.bench import Bench
@@ -224,17 +223,24 @@ def _bench(asked: Memory, loaded: Loaded, own: SoftwareSpec, judge: SoftwareSpec
         mean_tokens=asked.mean_len,
         packed=asked.packing,
         grouped=asked.group_by_length,
-        legal=partial(is_legal, loaded.model, judge),
+        legal=lambda job: is_legal(loaded.model, judge, job.layout, _trained(asked, job)),
     )
 
 
+def _trained(asked: Memory, job: Job) -> dict[str, object]:
+    """Say what a job trains, as combinations that frameworks refuse name it."""
+    task = asked.method if asked.method in RL else "sft"
+    return {**job.facts, "task": task, "packing": asked.packing, "group": asked.group}
+
+
 def make_case(
-    asked: Memory, method: str | None = None, software: str | None = None
+    asked: Memory, method: str | None = None, software: str | None = None, *, searched: bool = False
 ) -> FinetuneCase:
     """Read a question about one kind of GPU.
 
-    `method`: that of an RL method's policy. `software`: taken where none is named. Raises
-    GpuscaleError for names that are not known, and jobs that no framework can run.
+    `method`: that of an RL method's policy. `software`: taken where none is named. `searched`: what
+    is left open is looked for, so that what it is now need not run. Raises GpuscaleError for names
+    that are not known, and jobs that no framework can run.
     """
     if asked.model is None:
         raise GpuscaleError(
@@ -270,6 +276,8 @@ def make_case(
         eval_batch=asked.eval_batch or 0,
         weights=asked.base if asked.base in WEIGHTS else "",
     )
+    if not searched:
+        refuse_illegal(model, family, job.layout, _trained(asked, job))
     bench = _bench(asked, loaded, own, family)
     unsaid = _unsaid(asked)
     return FinetuneCase(

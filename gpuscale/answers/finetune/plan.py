@@ -71,6 +71,8 @@ def tuning_plan(asked: Plan) -> Document:
     if not ways:
         job, bench = cases[-1].job, cases[-1].bench
         trial = closest(bench, job, _space(asked, job)(_stages(asked, job)[-1]))
+        if not bench.legal(trial.job):  # nothing that may be chosen runs
+            make_case(_question(asked, _places(asked)[-1], job.layout.n_gpus), None, asked.software)
         ways = [(_option(asked, cases[-1], trial, tokens), cases[-1], trial)]
     chosen, case, trial = min(ways, key=lambda way: _rank(asked, way[0]))
     options = tuple(option for option, *_ in ways) if found else ()
@@ -135,7 +137,9 @@ def _rl_plan(asked: Plan) -> Document:
 def case_of(asked: Plan, where: str, n_gpus: int) -> FinetuneCase:
     """Case of a question on a number of GPUs of one kind."""
     default = default_software(asked.method or "lora", n_gpus)
-    return make_case(_question(asked, where, n_gpus), software=asked.software or default)
+    return make_case(
+        _question(asked, where, n_gpus), software=asked.software or default, searched=True
+    )
 
 
 @dataclass

@@ -71,12 +71,12 @@ def settled(asked: Memory) -> Memory:
             f"--dp {asked.dp} with tp*pp*cp = {split} means {asked.dp * split} GPUs"
         )
     refuse_idle(asked)
-    batch = asked.global_batch
+    batch, micro = asked.global_batch, asked.micro_batch
     if asked.accumulation is not None:
-        batch = accumulated(asked, n_gpus // split)
+        batch, micro = accumulated(asked, n_gpus // split), micro or 1
     if asked.recompute == "per-op":
         raise GpuscaleError("--recompute per-op has no meaning with --method", "full or none")
-    return replace(asked, gpus=n_gpus, global_batch=batch, accumulation=None)
+    return replace(asked, gpus=n_gpus, global_batch=batch, micro_batch=micro, accumulation=None)
 
 
 OFFLOADED_ALL = ("parameters", "gradients", "optimizer")

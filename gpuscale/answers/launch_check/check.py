@@ -342,7 +342,7 @@ def _judged(
         broken.append(why)
     rule = against(layout, case.problem.facts)
     if rule and not (rule.rule == "batch" and found.wrong):  # said already
-        broken.append(f"{rule.message} ({rule.rule})")
+        broken.append(f"{rule.message} ({rule.source or rule.rule})")
     if not broken:
         try:
             return _as_held(estimate(case.problem, layout), found), ()

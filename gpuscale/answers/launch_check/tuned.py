@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.change import LaunchFiles, read_again
 from gpuscale.answers.launch_check.records import Change, Checked, LaunchReport, empty_report
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, RuleError
 from gpuscale.launch.read.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -180,7 +180,12 @@ def tuned(
 
     given = _options(asked, found, model, n_gpus)
     name = asked.model or found.model_name
-    answer = Memory(name, **given).answer()
+    try:
+        answer = Memory(name, **given).answer()
+    except RuleError as error:
+        empty = empty_report(found, model, n_gpus, software_of(found), None)
+        broken = (f"{error.message} ({error.hint.partition('; ')[0]})",)
+        return Checked(replace(empty, can_launch=False, broken=broken), asked)
     result = answer.result
     report = replace(
         empty_report(found, model, n_gpus, software_of(found), result.fits),

@@ -14,7 +14,7 @@ from gpuscale.core.layout import PRECISIONS, Layout
 from gpuscale.core.model.params import count_params
 from gpuscale.core.plan.estimate import Estimate, Run, run_of
 from gpuscale.core.plan.pins import pin_space, why_empty
-from gpuscale.core.rules import RuleFacts, against_stage_layers, facts_of
+from gpuscale.core.rules import RuleFacts, against_refused, against_stage_layers, facts_of
 from gpuscale.core.run.checkpoint import SaveTime, checkpoint_parts
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
@@ -206,12 +206,25 @@ def solve(
             limit_s=limit_s,
             weigh=weigh,
         )
+    if result.best is None and case.problem.facts.runs_on.refused and not result.interrupted:
+        _refuse_all(case, result)
     if result.counts.declared == 0 and not result.interrupted:
         raise GpuscaleError(
             f"no layout is possible: {why_empty(case.space, case.problem.facts)}",
             "leave one of the pinned values free, or change --gpus or the batch",
         )
     return result
+
+
+def _refuse_all(case: PlanCase, result: SearchResult) -> None:
+    """Say which settings the framework refuses together, where no layout is without them."""
+    problem, names = case.problem, set(result.slower)
+    facts = problem.facts
+    free = replace(facts, runs_on=replace(facts.runs_on, refused=()))
+    if not least_memory(problem, case.space, names):
+        for closest in least_memory(replace(problem, facts=free), case.space, names).values():
+            if broken := against_refused(closest.layout, facts):
+                raise refusal(broken, facts)
 
 
 def families_apart(

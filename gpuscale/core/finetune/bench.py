@@ -65,7 +65,7 @@ class Bench:
     mean_tokens: float | None = None  # of the data, where rows are padded or packed
     packed: bool = False
     grouped: bool = False  # batches are of rows of like length
-    legal: Callable[[Layout], bool] = lambda _: True  # what the framework can run
+    legal: Callable[[Job], bool] = lambda _: True  # what the framework can run
     end: int = 0  # of the memory interval, that must fit: 1 upper, 0 expected, -1 lower
 
     def memory(self, job: Job) -> FinetuneMemory:
@@ -188,7 +188,7 @@ def fewest_gpus(bench: Bench, job: Job, most: int = 1024) -> Job | None:
         stages = (job.layout.zero_stage, 3)[: 1 + job.method.shardable]
         for stage in dict.fromkeys(stages):
             tried = sharded(job, n, stage)
-            if bench.fits(tried) and bench.legal(tried.layout):
+            if bench.fits(tried) and bench.legal(tried):
                 return tried
     return None
 
@@ -236,13 +236,13 @@ def candidates(job: Job, space: BenchSpace) -> Iterator[Job]:
 
 def fastest(bench: Bench, job: Job, space: BenchSpace) -> Trial | None:
     """Return the job of a space that fits and takes the least time a token; None if none fits."""
-    held = (j for j in candidates(job, space) if bench.fits(j) and bench.legal(j.layout))
+    held = (j for j in candidates(job, space) if bench.fits(j) and bench.legal(j))
     return max(map(bench.trial, held), key=lambda t: t.step.tokens_per_s, default=None)
 
 
 def closest(bench: Bench, job: Job, space: BenchSpace) -> Trial:
     """Return the job of a space that takes the least memory; the job itself where none is legal."""
-    legal = (j for j in candidates(job, space) if bench.legal(j.layout))
+    legal = (j for j in candidates(job, space) if bench.legal(j))
     return bench.trial(min(legal, key=lambda j: bench.memory(j).total_bytes, default=job))
 
 
@@ -317,7 +317,7 @@ def changed(bench: Bench, job: Job, name: str) -> Job | None:
     if name in SHARDS and not job.method.shardable:
         return None
     made = _changed(job, name)
-    if made == job or not bench.legal(made.layout) or not bench.moves(made):
+    if made == job or not bench.legal(made) or not bench.moves(made):
         return None
     return made
 

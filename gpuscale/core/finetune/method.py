@@ -294,6 +294,23 @@ class Job:
     compiled: bool = False  # norms and activations fused by a compiler
     weights: str = ""  # format that 16-bit weights are loaded in: bf16 or fp32; "": the software's
 
+    @property
+    def facts(self) -> dict[str, object]:
+        """What is trained, as conditions of `core.capabilities.Refusal` name it."""
+        parts = ("parameters", "gradients", "optimizer", "activations")
+        return {
+            **{f"offload_{part}": part in self.offload for part in parts},
+            "method": self.method.kind,
+            "base": self.method.base if self.method.adapts else "",
+            "weights": self.weights,
+            "optimizer": self.optimizer.name,
+            "in_backward": self.optimizer.in_backward,
+            "attention": self.attention,
+            "loss": self.loss,
+            "frozen": self.method.frozen_layers > 0,
+            "train_embeddings": self.method.train_embeddings,
+        }
+
     def fuses_norms(self, p: FinetuneParameters) -> bool:
         """Norms and activations run fused: by a compiler, or by what fuses the loss (Liger)."""
         return self.compiled or (self.loss == "fused" and p.fused_loss_norms)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.layout import Layout
+from gpuscale.core.rules import against_refused
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import states_floor_bytes
 from gpuscale.core.search.families import family
@@ -62,9 +63,11 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
                 made(tail, recompute, sequence_parallel=split, precision=precision)
                 for recompute, split, precision in choices
             ]
-            tried = [Closest(peak_bytes(problem, x), x) for x in layouts]
+            legal = [x for x in layouts if not against_refused(x, facts)]
+            tried = [Closest(peak_bytes(problem, x), x) for x in legal]
             tried += [found[name]] if name in found else []
-            found[name] = min(tried, key=lambda c: c.peak_bytes)
+            if tried:
+                found[name] = min(tried, key=lambda c: c.peak_bytes)
     return found
 
 
