@@ -167,7 +167,8 @@ FILES = {
     ),
     "tune.yaml": (
         "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\n"
-        "tokenizer: {max_seq_len: 2048}\noptimizer: {_component_: torch.optim.AdamW}\nbatch_size: 2\ndtype: bf16\n"
+        "tokenizer: {max_seq_len: 2048}\noptimizer: {_component_: torch.optim.AdamW}\n"
+        "batch_size: 2\ndtype: bf16\n"
         "enable_activation_checkpointing: False\nenable_activation_offloading: True\n",
         "with recomputation only",
     ),

@@ -196,6 +196,6 @@ def inputs_of(case: PlanCase, request: Request) -> dict[str, Any]:
         "pins": dict(request.pins),
         "maturity": case.problem.software.maturity.name,
         "settings": taken(case.problem, request).said,
-        "facts": asdict(facts),
+        "facts": asdict(replace(facts, runs_on=replace(facts.runs_on, refused=()))),
         "changed": list(case.loaded.changes),
     }

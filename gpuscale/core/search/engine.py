@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from gpuscale.core.layout import hides_exchange
+from gpuscale.core.rules import against_refused
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import pipeline_floor_s
 from gpuscale.core.search.burden import (
@@ -212,6 +213,10 @@ class Walk:
                 continue
             last = tail._replace(schedule=schedule, vpp=vpp)
             layout = self.groups.layout(group, node.recompute, node.overlap_tp, last)
+            if against_refused(layout, p.facts):  # which says nothing of its neighbours
+                counts.declared -= 1
+                node.some_too_large = self.some_fits = True
+                continue
             time_s = step_s(p, layout, node.stages)
             if self._hopeless(time_s, whole, (name,)):
                 self.some_fits = True
