@@ -34,9 +34,7 @@ DEFAULT_SEQ_LEN = 8192
 
 CLUSTER = "Cluster preset, GPU name (its usual node), file or -."
 MODEL = "Model preset, TOML file, Hugging Face config.json or folder, or -."
-SEQ_LEN = (
-    f"Tokens of a sequence; 32k is 32,768. [default: {DEFAULT_SEQ_LEN}, or the model's longest]"
-)
+SEQ_LEN = f"Tokens of a sequence; 32k is 32,768. [default: the model's own, else {DEFAULT_SEQ_LEN}]"
 GPU = "GPU instead of a cluster: its usual node is taken."
 PRECISIONS = "bf16, fp16, fp8, mxfp8 or nvfp4"
 
@@ -82,8 +80,15 @@ def seq_len(default: Any = None, **more: Any) -> Any:
 
 
 def usual_seq_len(asked: int | None, model: ModelSpec) -> int:
-    """Tokens of a sequence where none are asked for: what all questions take, or the longest."""
-    return asked or min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN)
+    """Tokens of a sequence where none are asked for: the model's own, else usual or longest."""
+    usual = model.training_seq_len or DEFAULT_SEQ_LEN
+    return asked or min(usual, model.max_position or usual)
+
+
+def length_words(seq_len: int, model: ModelSpec) -> str:
+    """Say a length that nobody said: usual, or that of the model's own pretraining."""
+    own = ", as it was pretrained" if seq_len == model.training_seq_len else ""
+    return f"sequences of {seq_len:,}{own}"
 
 
 def too_long(tokens: float, model: ModelSpec) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import Question, fields_of
+from gpuscale.answers.options import length_words
 from gpuscale.core.layout import Layout
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def taken_of(asked: Memory | Timeline, loaded: Loaded, layout: Layout) -> tuple[
     """List what nobody said of a layout that is given in full."""
     return unsaid(
         (asked.cluster or asked.gpu, loaded.cluster.name, "--cluster"),
-        (asked.seq_len, f"sequences of {layout.seq_len:,}", "--seq-len"),
+        (asked.seq_len, length_words(layout.seq_len, loaded.model), "--seq-len"),
         (asked.software, loaded.specs["software"].name, "--software"),
         (asked.micro_batch, f"micro-batch {layout.micro_batch_size}", "--micro-batch"),
         (asked.recompute, f"recompute {layout.recompute}", "--recompute"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,11 +72,14 @@ def compared_table(rows: Rows, ideal: Any, expected: Any) -> Table:
     return Table(columns, [*rows, ("total", ideal.total_bytes, expected.total_bytes)])
 
 
-def counted_rows(r: Peak) -> list[tuple[str, str, str]]:
-    """Peak as different tools count it."""
+def counted_rows(r: Peak, peaks: Mapping[str, float]) -> list[tuple[str, str, str]]:
+    """Peak as different tools count it, and what each moment of a step takes, the largest first."""
     ways = (
         ("as allocated", r.allocated_bytes),
         ("as reserved", r.reserved_bytes),
         ("as nvidia-smi", r.peak_bytes),
     )
-    return [(name, gb(v), f"{v / 2**30:,.2f} GiB") for name, v in ways]
+    rows = [(name, gb(v), f"{v / 2**30:,.2f} GiB") for name, v in ways]
+    ordered = sorted(peaks.items(), key=lambda item: -item[1])
+    held = ", ".join(f"{moment} {each / 1e9:,.1f}" for moment, each in ordered)
+    return [*rows, ("peak at", ordered[0][0], f"{held} GB")]

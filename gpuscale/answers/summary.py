@@ -79,6 +79,11 @@ def bottleneck(parts: Mapping[str, float], words: Mapping[str, str], total_s: fl
     return Point("bottleneck", word(largest), note)
 
 
+def asked_for(decides: str) -> list[Point]:
+    """Ask for the setting that nobody said and that decides; nothing where none does."""
+    return [Point("decides", decides)] if decides else []
+
+
 def span(low: str, high: str) -> str:
     """Say the ends of an interval, their unit once.
 
@@ -89,12 +94,13 @@ def span(low: str, high: str) -> str:
     return f"{number if number and high.endswith(f' {unit}') else low} to {high}"
 
 
-def largest_parts(parts: Iterable[tuple[str, float]], most: int = 3) -> Point:
-    """Name the largest parts of the memory."""
+def largest_parts(parts: Iterable[tuple[str, float]], moment: str = "", most: int = 3) -> Point:
+    """Name the largest parts of the memory, at the moment that decides."""
     found = sorted(((n, v) for n, v in parts if v > 0.0), key=lambda part: -part[1])
     rest = sum(v for _, v in found[most:])
     words = [f"{name} {gb(v)}" for name, v in found[:most]]
-    return Point("held by", "", ", ".join([*words, f"others {gb(rest)}"] if rest else words))
+    said = ", ".join([*words, f"others {gb(rest)}"] if rest else words)
+    return Point("held by", "", f"at {moment}: {said}" if moment else said)
 
 
 FILED = Point("next", "-o run.sh", "writes its launch file; --explain its formulas")

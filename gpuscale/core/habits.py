@@ -9,52 +9,19 @@ from typing import Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Filled, Several, Share
 
-FIELDS = {
-    "seq_len": "tokens of the longest row",
-    "micro_batch": "sequences of a micro-batch on one GPU",
-    "eval_batch": "the same of an evaluation",
-    "accumulation": "micro-batches of a step",
-    "recompute": "activations computed again: none, selective or full",
-    "loss": "kernel of the loss: eager (whole logits), chunked or fused",
-    "attention": "kernel of attention: best, flash2, sdpa or eager",
-    "optimizer": "optimizer, as --optimizer has it",
-    "fused_optimizer": "AdamW steps in place, without temporaries of all parameters",
-    "weights": "format of weights trained in full: fp32 or bf16",
-    "zero_stage": "ZeRO stage of data-parallel ranks; FSDP's full shard is 3",
-    "offload": "parts on the host",
-    "compiled": "torch.compile",
-    "rank": "rank of the adapters",
-    "targets": "maps with an adapter",
-    "fp32_logits": "the loss is taken of an fp32 copy of the logits",
-    "dispatcher": "exchange of tokens between ranks of experts",
-    "expert_kernel": "kernel of the experts' products",
-    "cuda_graphs": "passes captured as CUDA graphs",
-    "reference": "a reference model is held (RL)",
-    "offload_when": "when what is offloaded is on the host: always, or while an engine rolls out",
-    "engine": "where rollouts are made (RL): colocated, split, async, hf",
-    "engine_share": "share of a GPU's memory that a colocated engine takes",
-    "engine_sleeps": "what of the engine leaves the GPU while it trains: none or all",
-    "states_leave": "training states that leave the GPU while the engine runs: none or all",
-    "rollout_tp": "GPUs of one replica of the engine (RL)",
-    "prompts": "prompts of a step (RL)",
-    "group": "responses to a prompt (RL)",
-    "max_response": "tokens of the longest response (RL)",
-    "memory_share": "share of a GPU's memory that an engine takes",
-    "max_sequences": "sequences that an engine runs at a time",
-    "chunk_tokens": "prompt tokens of one pass of an engine",
-    "mixed": "prompt tokens share a pass with decoding sequences",
-    "whole_prompts": "a pass reads a prompt as a whole",
-    "chunks_beyond": "longest context up to which prompts are read whole",
-    "async_scheduling": "the host prepares a pass while the one before runs",
-    "host_s": "host time of a pass of an engine [s]",
-    "host_per_sequence_s": "host time of a pass for each sequence [s]",
-    "prefix_cache": "blocks of the cache are shared by prompts that begin alike",
-    "graph_sequences": "sequences of the largest pass captured as a CUDA graph",
-    "cache_format": "number format of the KV cache",
-    "attention_backend": "kernels of an engine's attention",
-    "expert_backend": "kernels of an engine's experts",
-    "drafts": "speculative decoding that starts by itself",
-}
+FIELDS = (
+    # of training: as `memory` and `plan` call them; `fp32_logits`: the loss takes an fp32 copy
+    *"seq_len micro_batch eval_batch accumulation recompute loss attention optimizer".split(),
+    *"fused_optimizer weights zero_stage offload compiled rank targets fp32_logits".split(),
+    *"dispatcher expert_kernel experts cuda_graphs".split(),
+    # of RL: where rollouts are made, what an engine takes and what leaves the GPU while it runs
+    *"reference offload_when engine engine_share engine_sleeps states_leave rollout_tp".split(),
+    *"prompts group max_response".split(),
+    # of engines: `chunk_tokens` of a pass, `mixed` with decoding, `host_s` of a pass [s]
+    *"memory_share max_sequences chunk_tokens mixed whole_prompts chunks_beyond".split(),
+    *"async_scheduling host_s host_per_sequence_s prefix_cache graph_sequences".split(),
+    *"cache_format attention_backend expert_backend drafts".split(),
+)
 """What a habit may be of, in the words of a job."""
 
 Names = Annotated[tuple[str, ...], Several()]
@@ -67,7 +34,7 @@ class Habit:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    field: Annotated[str, Among(tuple(FIELDS))]
+    field: Annotated[str, Among(FIELDS)]
     value: Value
     source: Annotated[str, Filled()]  # package==version class.field, or repository@commit path
     since: str = ""  # first version that has it; "": from the start

@@ -13,12 +13,13 @@ G. W. Brier, Monthly Weather Review 78(1), 1950: what the fit makes least. The j
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from gpuscale.core.halving import reached
 from gpuscale.core.normal import Z80, below
+from gpuscale.core.words import gb
 
 SURE = 0.95
 """From here on a verdict is said without doubt."""
@@ -28,6 +29,15 @@ CERTAIN = 0.995
 
 EVEN = (0.45, 0.55)
 """Between these it is a coin's toss."""
+
+SLIGHT = 0.02
+"""Change of a peak, in ln, below which an open setting does not matter."""
+
+MUCH = 1.25
+"""Factor on the peak from which an open setting is asked for though the verdict stands."""
+
+RARE = 0.1
+"""Share of a setting below which it is asked for only where no other one matters."""
 
 LENGTHS = ((0.55, "1"), (0.25, "0.5"), (0.2, "2"))
 """Weights of sequences as long as taken, half and twice as long, where none are said: prior."""
@@ -147,6 +157,63 @@ def ways(settings: Sequence[Open]) -> list[tuple[float, dict[str, str]]]:
             (weight, {s.field: v for s, (_, v) in zip(settings, combination, strict=True)})
         )
     return found
+
+
+Values = Mapping[str, str]
+Peaks = Sequence[tuple[str, float]]
+
+
+def moving(
+    settings: Iterable[Open], peak_bytes: Callable[[Values], float]
+) -> list[tuple[Open, Peaks]]:
+    """Open settings that move a peak, each with its other values and the peaks with them. [byte].
+
+    `peak_bytes`: of the job with some settings otherwise than taken.
+
+    >>> loss = Open("loss", "--loss", ((0.8, "eager"), (0.2, "fused")))
+    >>> batch = Open("micro_batch", "--micro-batch", ((0.5, "1"), (0.5, "2")))
+    >>> found = moving([loss, batch], lambda v: 54e9 if v.get("loss", "eager") == "eager" else 31e9)
+    >>> [(s.field, others) for s, others in found]
+    [('loss', [('fused', 31000000000.0)])]
+    """
+    own = peak_bytes({})
+    found = ((s, [(v, peak_bytes({s.field: v})) for _, v in s.ways[1:]]) for s in settings)
+    return [(s, p) for s, p in found if any(abs(math.log(b / own)) > SLIGHT for _, b in p)]
+
+
+def deciding(
+    moves: Iterable[tuple[Open, Peaks]], own_bytes: float, usable_bytes: float, seq_len: int
+) -> str:
+    """Ask for the open setting that turns the verdict alone, or moves the peak most, and by what.
+
+    `moves`: of `moving`. `own_bytes`: peak as taken. `seq_len`: tokens that a length is a multiple
+    of. Empty where none matters.
+
+    >>> loss = Open("loss", "--loss", ((0.8, "eager"), (0.2, "fused")))
+    >>> deciding([(loss, [("fused", 31e9)])], 54e9, 40e9, 8192)
+    '--loss: 54.0 GB with eager, 31.0 GB with fused'
+    """
+
+    def turns(other: float) -> bool:
+        return (own_bytes <= usable_bytes) != (other <= usable_bytes)
+
+    def matters(s: Open, value: str, other: float) -> tuple[bool, float]:
+        share = dict((v, w) for w, v in s.ways)[value]
+        return turns(other) and share > RARE, share * abs(math.log(other / own_bytes))
+
+    ends = [
+        (matters(s, value, b), s, value, b)
+        for s, others in moves
+        for value, b in others
+        if turns(b) or (s.field != "seq_len" and abs(math.log(b / own_bytes)) > math.log(MUCH))
+    ]
+    if not ends:
+        return ""
+    _, s, value, other = max(ends, key=lambda end: end[0])
+    taken = s.ways[0][1]
+    if s.field == "seq_len":
+        taken, value = (f"{float(v) * seq_len:,.0f} tokens" for v in (taken, value))
+    return f"{s.option}: {gb(own_bytes)} with {taken}, {gb(other)} with {value}"
 
 
 def said(p: float) -> str:

@@ -96,7 +96,7 @@ def load_arch(gpu: GpuSpec | str, calibration: str | Path | None = None) -> Arch
 
 @lru_cache(maxsize=64)
 def _load_arch(name: str, calibration: str | Path | None, board: Board | None) -> ArchCalibration:
-    from gpuscale.core.kernel.power import at_power
+    from gpuscale.core.kernel.calibration import at_power
 
     found = arch_spec(name, calibration)
     return at_power(found, board, found.power) if board and found.power else found

@@ -98,6 +98,7 @@ class ModelSpec(Spec):
     published_active_params: Count | None = None
     training_tokens: Tokens | None = None
     batch_tokens: Tokens | None = None
+    training_seq_len: PositiveInt | None = None  # of most of its pretraining, where published
     weight_bits: float | None = Field(default=None, gt=0, le=64)  # as published, if quantised
     weight_format: str = ""  # the same by name, where the bits do not tell
     fp8_keeps_attention: bool = False  # its makers' fp8 checkpoint has attention in 16 bits

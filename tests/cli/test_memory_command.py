@@ -270,3 +270,37 @@ def test_other_formats(capsys, form):
         assert code in (0, 1)
         assert "nan" not in text.lower().replace("nanotron", "")
         assert text.strip()
+
+
+def test_the_peak_has_a_moment(capsys):
+    """Whole logits decide where sequences are short of layers' work; recomputed layers else."""
+    given = ("llama3-8b", "--gpus", "8", "--seq-len", "8192", "--micro-batch", "1")
+    _, whole = result(capsys, *given, "--recompute", "none", "--loss", "eager")
+    peaks = whole["peaks"]
+    assert next(iter(peaks)) == "loss" and peaks["loss"] == pytest.approx(whole["peak_bytes"])
+    assert peaks["loss"] > peaks["backward"] > peaks["evaluation"]
+    assert peaks["evaluation"] > peaks["optimizer step and saving"]
+    _, fused = result(capsys, *given, "--recompute", "none", "--loss", "fused")
+    assert next(iter(fused["peaks"])) == "backward"
+    assert fused["peaks"]["backward"] == pytest.approx(fused["peak_bytes"])
+    code, text, _ = out(capsys, *given, "--recompute", "none", "--loss", "eager")
+    assert "at loss: " in text
+
+
+def test_the_setting_that_decides_is_asked_for(capsys):
+    """The loss kernel, with what it decides; nothing once it is said."""
+    given = ("llama3-8b", "--gpus", "8", "--seq-len", "8192", "--micro-batch", "2", "--zero", "3")
+    given += ("--recompute", "full", "--software", "torchtitan")
+    code, r = result(capsys, *given, "--gpu", "a100-40gb")
+    assert r["decides"].startswith("--loss: ") and r["decides"].endswith(" with eager")
+    code, r = result(capsys, *given, "--gpu", "a100-40gb", "--loss", "chunked")
+    assert r["decides"] == ""
+
+
+def test_a_model_is_taken_at_its_own_length(capsys):
+    """As it was pretrained, where that is published, and the answer says so."""
+    for name, tokens in (("deepseek-v3", 4096), ("gemma3-27b", 32768), ("llama3-8b", 8192)):
+        _, r = result(capsys, name, "--gpus", "64")
+        assert r["layout"]["seq_len"] == tokens
+        own = f"sequences of {tokens:,}, as it was pretrained (--seq-len)"
+        assert (own in r["taken"]) == (tokens != 8192)

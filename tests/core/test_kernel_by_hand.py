@@ -12,6 +12,8 @@ from gpuscale.core.kernel.calibration import (
     Board,
     MatmulCalibration,
     PowerReference,
+    at_power,
+    clock_frac,
     matmul_interval_s,
     measured_format,
 )
@@ -31,7 +33,6 @@ from gpuscale.core.kernel.expected import (
 )
 from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
 from gpuscale.core.kernel.mixed import MixedProduct, mixed_product_time_s
-from gpuscale.core.kernel.power import at_power, clock_frac
 from gpuscale.core.kernel.residual_table import LogAxis, PlaneTable, ResidualTable, tabulate
 from gpuscale.core.kernel.roofline import (
     critical_batch,

@@ -54,6 +54,7 @@ from gpuscale.core.step.layer import (
     recomputing,
 )
 from gpuscale.core.step.moe import FfnTime, dense_ffn_s, ffn_s, moe_ffn_s
+from gpuscale.core.step.offload import optimizer_s
 from gpuscale.core.step.operators import (
     linear_s,
     matmul_s,
@@ -61,9 +62,8 @@ from gpuscale.core.step.operators import (
     peak_flop_per_s,
     training_frac,
 )
-from gpuscale.core.step.optimizer import optimizer_s
+from gpuscale.core.step.overlap import pipeline_s
 from gpuscale.core.step.parallel_comm import all_to_all_s, collective_s, gather_s, split_group
-from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software, StageTimes
 from gpuscale.core.step.step import (
     Stage,

@@ -35,9 +35,8 @@ from gpuscale.core.run.goodput import (
     goodput,
     outlook,
 )
-from gpuscale.core.run.lengths import padded_mean
 from gpuscale.core.run.ownership import OwnCost, Owned, own_cost
-from gpuscale.core.run.time import rental_usd
+from gpuscale.core.run.time import padded_mean, rental_usd
 
 DAY, HOUR, GB = 86400.0, 3600.0, 1e9
 

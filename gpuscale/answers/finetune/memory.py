@@ -19,7 +19,6 @@ from gpuscale.answers.finetune.words import (
     head_points,
     memory_terms,
     part_rows,
-    peaks_text,
     remedy_points,
     short_of_host,
     states_text,
@@ -277,8 +276,7 @@ def _facts(
     has = f"; it has {gb(asked.host_memory)}" if asked.host_memory else ""
     hosts = f"per node: offloaded parts and their copies, processes{has}"
     return [
-        *counted_rows(r),
-        ("peak at", r.expected.moment, peaks_text(r.expected)),
+        *counted_rows(r, r.expected.peaks),
         ("states", *states_text(job, case.bench.site(job)[2])),
         ("host memory", gb(r.host_bytes_per_node), hosts),
         *([("habits", "", habit)] if (habit := habit_text(case, job)) else []),
@@ -317,7 +315,8 @@ def memory_summary(
         f"{r.trained_params / 1e6:,.1f} M parameters are trained"
     )
     found = head_points(case, job, r, said)
-    found.append(largest_parts([(label, getattr(r.expected, key)) for label, key in PARTS]))
+    parts = [(label, getattr(r.expected, key)) for label, key in PARTS]
+    found.append(largest_parts(parts, r.expected.moment))
     rate = f"(80 % {WORDS[r.maturity]}: {ends_text(r)}), {r.tokens_per_s:,.0f} tokens/s"
     found.append(Point("step", time_text(r.step_s), rate))
     found += [Point("longest", room)] if r.fits else remedy_points(r.remedies)

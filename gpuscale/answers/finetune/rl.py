@@ -38,9 +38,9 @@ from gpuscale.core.rl.step import roles
 from gpuscale.core.verdict import EVEN
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.finetune import rl_costs, rl_engine
 from gpuscale.io.frameworks import framework_habits
 from gpuscale.io.models import load_model
-from gpuscale.io.rl import rl_costs, rl_engine
 from gpuscale.io.software import load_software
 from gpuscale.render.document import Document, Text
 

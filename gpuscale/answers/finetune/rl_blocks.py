@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.words import asked_for, layout_words, share_table, time_text
+from gpuscale.answers.finetune.words import layout_words, share_table, time_text
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.origins import unsaid
 from gpuscale.answers.peak import Room
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import (
     FILED,
+    asked_for,
     bottleneck,
     chance_tone,
     cost_points,
@@ -241,7 +242,7 @@ def rl_summary(case: FinetuneCase, rl: RlJob, r: RlAnswer, e: RlEstimate, said: 
         Point("layout", layout_words(case.job)),
         Point("step", time_text(r.step_s), f"{low_high}, {r.samples_per_s:,.2f} samples/s"),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
-        *asked_for(r),
+        *asked_for(r.decides),
         bottleneck(phases, {key: label for label, key in PHASES}, r.step_s),
     ]
     if r.run_s is not None and r.steps is not None:

@@ -12,10 +12,9 @@ from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.normal import Z80
-from gpuscale.core.verdict import LENGTHS, Open, Verdict, between, ways
-from gpuscale.core.words import gb
+from gpuscale.core.verdict import LENGTHS, SLIGHT, Open, Verdict, between, deciding, moving, ways
 from gpuscale.io.finetune import finetune_parameters
-from gpuscale.io.verdict import spread
+from gpuscale.io.step_intervals import spread
 
 PRIORS: dict[str, dict[str, float]] = {
     "recompute": {"full": 0.7, "none": 0.3},
@@ -150,13 +149,8 @@ def verdict_of(
         made = as_set(job, values)
         return peak_bytes(made, values) if peak_bytes else case.bench.memory(made).total_bytes
 
-    own, moves = peak({}), []
-    for s in open_settings(at):
-        if rl and s.field == "weights":  # `--base` has another meaning there
-            continue
-        others = [(v, peak({s.field: v})) for _, v in s.ways[1:]]
-        if any(abs(math.log(b / own)) > SLIGHT for _, b in others):
-            moves.append((s, others))
+    # `--base` has another meaning in RL
+    moves = moving((s for s in open_settings(at) if not rl or s.field != "weights"), peak)
     settings = [s for s, _ in moves]
     cases = [(w, peak(values)) for w, values in ways(settings)]
     how, usable = spread(), case.bench.usable_bytes
@@ -165,7 +159,8 @@ def verdict_of(
     settled = not settings and not rl  # of RL a question says never all
     p = how.chance(cases, usable, width, settled=settled)
     low, high = between(cases, max(SLIGHT, math.log(family)) / Z80)
-    return Verdict(p, low, high, _decides(job, moves, own, usable))
+    asks = deciding(moves, cases[0][1], usable, job.layout.seq_len)
+    return Verdict(p, low, high, asks)
 
 
 def said_enough(case: FinetuneCase, trial: Trial) -> BenchChange | None:
@@ -178,42 +173,3 @@ def said_enough(case: FinetuneCase, trial: Trial) -> BenchChange | None:
                 s.field, f"{s.option} {s.ways[0][1]}", 0.0, at, step_s, 0.0, fits=True
             )
     return None
-
-
-SLIGHT = 0.02
-"""Change of a peak, in ln, below which an open setting does not matter."""
-
-MUCH = 1.25
-"""Factor on the peak from which an open setting is asked for though the verdict stands."""
-
-RARE = 0.1
-"""Share of a setting below which it is asked for only where no other one matters."""
-
-
-def _decides(
-    job: Job,
-    moves: Sequence[tuple[Open, Sequence[tuple[str, float]]]],
-    own: float,
-    usable_bytes: float,
-) -> str:
-    """Name the open setting that turns the verdict alone, or moves the peak most, and by what."""
-
-    def matters(s: Open, value: str, other: float) -> tuple[bool, float]:
-        share = dict((v, w) for w, v in s.ways)[value]
-        turns = (own <= usable_bytes) != (other <= usable_bytes)
-        return turns and share > RARE, share * abs(math.log(other / own))
-
-    ends = [
-        (matters(s, value, b), s, value, b)
-        for s, others in moves
-        for value, b in others
-        if (own <= usable_bytes) != (b <= usable_bytes)
-        or (s.field != "seq_len" and abs(math.log(b / own)) > math.log(MUCH))  # told as taken
-    ]
-    if not ends:
-        return ""
-    _, s, value, other = max(ends, key=lambda end: end[0])
-    taken = s.ways[0][1]
-    if s.field == "seq_len":
-        taken, value = (f"{float(v) * job.layout.seq_len:,.0f} tokens" for v in (taken, value))
-    return f"{s.option}: {gb(own)} with {taken}, {gb(other)} with {value}"

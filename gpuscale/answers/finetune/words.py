@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.summary import chance_tone, memory_point, span
+from gpuscale.answers.summary import asked_for, chance_tone, memory_point, span
 from gpuscale.core.finetune.memory import bytes_per_logit, fragmentation_of, stream_bytes
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.states import base_bytes_per_param, state_bytes
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.answers.finetune.memory import TuningMemory
     from gpuscale.answers.finetune.plan_blocks import TuningPlan
-    from gpuscale.answers.finetune.rl_blocks import RlAnswer
     from gpuscale.core.finetune.bench import BenchChange
     from gpuscale.core.finetune.memory import FinetuneMemory
     from gpuscale.core.finetune.method import Job
@@ -185,12 +184,6 @@ def part_rows(memory: FinetuneMemory) -> list[tuple[str, float]]:
     return [(label, v) for label, key in PARTS if (v := getattr(memory, key)) > 0]
 
 
-def peaks_text(memory: FinetuneMemory) -> str:
-    """Say what each moment of a step takes, the largest first."""
-    ordered = sorted(memory.peaks.items(), key=lambda item: -item[1])
-    return ", ".join(f"{moment} {held / 1e9:,.1f}" for moment, held in ordered) + " GB"
-
-
 def time_text(seconds: float) -> str:
     """Time to three digits, in a unit that people use."""
     return format_time(seconds, 3)
@@ -258,13 +251,8 @@ def head_points(
         Point("method", method_words(job), case.software.name),
         Point("layout", layout_words(job)),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
-        *asked_for(r),
+        *asked_for(r.decides),
     ]
-
-
-def asked_for(r: TuningMemory | TuningPlan | RlAnswer) -> list[Point]:
-    """Ask for the open setting that decides, with what it decides."""
-    return [Point("decides", r.decides)] if r.decides else []
 
 
 def remedy_points(found: Sequence[BenchChange]) -> list[Point]:

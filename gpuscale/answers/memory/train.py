@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.wanted import with_accumulation
 from gpuscale.answers.layout import layout_of
+from gpuscale.answers.memory.verdict import verdict_of
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars, part_rows
 from gpuscale.answers.saved import launched, saved_job
 from gpuscale.answers.summary import (
+    asked_for,
     chance_tone,
     figures_of,
     largest_parts,
@@ -23,19 +25,18 @@ from gpuscale.answers.summary import (
 from gpuscale.core.memory.facts import ModelFacts, model_facts
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, MemoryParameters, parameters_of
-from gpuscale.core.memory.peak import peak_stage, stage_memories
+from gpuscale.core.memory.peak import moments, peak_stage, stage_memories
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.records import Term, made_of, total_of
 from gpuscale.core.rules import facts_of
 from gpuscale.core.stages import split_text
-from gpuscale.core.verdict import EVEN, LENGTHS, Open, between, probability, said, ways
+from gpuscale.core.verdict import said
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.jobs import timed_step
 from gpuscale.io.maturity import settled_for
 from gpuscale.io.software import capabilities_of, load_software, usual_software
 from gpuscale.io.step_intervals import memory_interval_factor
-from gpuscale.io.verdict import spread
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 
 if TYPE_CHECKING:
@@ -50,9 +51,11 @@ class TrainingMemory(Peak):
     """Memory of a training job. [byte]."""
 
     peak_stage: int
+    peaks: dict[str, float]  # moment of a run -> what the fullest GPU shows, the largest first
     expected: StageMemory
     ideal: StageMemory
     stages: tuple[StageMemory, ...]
+    decides: str  # the setting that nobody said and that turns the verdict
     fewest: Fewest | None  # that hold the upper end of the interval, as `plan` wants it
     fewest_expected: Fewest | None  # that hold the expected value
 
@@ -85,8 +88,7 @@ def training_document(asked: Memory) -> Document:
     ideal = stage_memories(facts, layout, _ideal(IDEAL, parameters))[peak.stage]
     usable = usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes)
     factor = memory_interval_factor(software.name)
-    chance, ends = chance_of(asked, layout, usable, factor, facts, parameters)
-    fits = chance >= sum(EVEN) / 2
+    verdict = verdict_of(asked, layout, usable, factor, facts, parameters)
     rules = facts_of(loaded.model, layout.seq_len, 1, 1, capabilities_of(software))
     fewest, risky = (
         fewest_gpus(
@@ -98,26 +100,25 @@ def training_document(asked: Memory) -> Document:
             gpus_per_node=loaded.cluster.gpus_per_node,
             grow_batch=asked.global_batch is None,
         )
-        if asked.min_gpus or not fits
+        if asked.min_gpus or not verdict.fits
         else None
         for room in (usable / factor, usable)
     )
     result = made_of(
         TrainingMemory,
+        verdict,
         peak,
-        fits=fits,
-        fits_probability=chance,
+        fits=verdict.fits,
         layout=layout,
         peak_bytes=peak.total_bytes,
         capacity_bytes=usable,
         hbm_bytes=loaded.gpu.hbm_bytes,
         headroom_bytes=usable - peak.total_bytes,
         memory_interval_factor_80=factor,
-        peak_low_bytes=ends[0],
-        peak_high_bytes=ends[1],
         nvidia_smi_bytes=peak.total_bytes,
         ideal_total_bytes=ideal.total_bytes,
         peak_stage=peak.stage,
+        peaks=moments(facts, layout, parameters, peak),
         expected=peak,
         ideal=ideal,
         stages=stages,
@@ -173,7 +174,7 @@ def _document(
         fewest = [Text(_fewest_text(r, loaded, layout.n_gpus))]
     details: dict[str, list[Block]] = {
         "memory": [Text(head), table, part_bars(rows, r.capacity_bytes)],
-        "figures": [figures_of(summary, *_split_rows(r), *counted_rows(r))],
+        "figures": [figures_of(summary, *_split_rows(r), *counted_rows(r, r.peaks))],
         "stages": [_stage_table(r)] if asked.stages else [],
         "fewest": [*fewest, *changed(loaded)],
     }
@@ -204,7 +205,11 @@ def _summary(
         Point("verdict", f"{where} {verdict}: {room}.", tone=chance_tone(r.fits_probability)),
         Point("layout", layout_text(layout), with_),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, chance_tone(r.fits_probability)),
-        largest_parts([(word, getattr(r.expected, key)) for key, word in MEMORY_PARTS.items()]),
+        *asked_for(r.decides),
+        largest_parts(
+            [(word, getattr(r.expected, key)) for key, word in MEMORY_PARTS.items()],
+            next(iter(r.peaks)),
+        ),
         *([Point("fullest", f"stage {full}")] if layout.pp > 1 else []),
     ]
     if r.fewest is not None:
@@ -338,46 +343,3 @@ def _terms(
         ),
         usable_term(gpu.usable_hbm_bytes, r.hbm_bytes, r.capacity_bytes),
     )
-
-
-STATES_SPREAD = 0.05
-"""Spread of ln of weights, gradients and optimizer states: counted, whatever else is left open."""
-
-
-def chance_of(
-    asked: Memory,
-    layout: Layout,
-    usable_bytes: float,
-    factor: float,
-    facts: ModelFacts,
-    parameters: MemoryParameters,
-) -> tuple[float, tuple[float, float]]:
-    """Probability that the job fits, and 80 % interval of its peak [byte], over what is open.
-
-    `factor`: of the family's interval.
-    """
-    settings = []
-    if asked.recompute is None and asked.recompute_layers is None:
-        other = "none" if layout.recompute == "full" else "full"
-        settings.append(Open("recompute", "", ((0.75, layout.recompute), (0.25, other))))
-    if asked.micro_batch is None:
-        settings.append(Open("micro_batch", "", ((0.8, "1"), (0.2, "2"))))
-    if asked.seq_len is None:
-        settings.append(Open("seq_len", "", LENGTHS))
-    cases = []
-    for weight, values in ways(settings):
-        micro = int(values.get("micro_batch", layout.micro_batch_size))
-        at = replace(
-            layout,
-            recompute=values.get("recompute", layout.recompute),
-            micro_batch_size=micro,
-            global_batch_size=layout.n_micro_batches * layout.dp * micro,
-            seq_len=max(1, round(layout.seq_len * float(values.get("seq_len", 1.0)))),
-        )
-        cases.append((weight, peak_stage(stage_memories(facts, at, parameters))))
-    peaks = [(w, m.total_bytes) for w, m in cases]
-    how = spread()
-    width = how.width(factor, [] if asked.software else ["unnamed"])
-    p = how.chance(peaks, usable_bytes, width, settled=True)  # what else is open is listed above
-    states = probability([(w, m.states_bytes) for w, m in cases], usable_bytes, STATES_SPREAD)
-    return min(p, states), between(peaks, width)

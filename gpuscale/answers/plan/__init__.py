@@ -210,7 +210,7 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
     def answer(self) -> Document:
         """Plan training."""
         if self.measured:
-            from gpuscale.answers.plan.measured import of_plan
+            from gpuscale.answers.plan.request import of_plan
 
             return of_plan(self).answer()
         if self.method is not None:

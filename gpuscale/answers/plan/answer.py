@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from gpuscale.answers.memory.verdict import loss_moves
 from gpuscale.answers.origins import CHOSEN, said_by
 from gpuscale.answers.plan.case import PlanCase, families_apart, prospect_of
 from gpuscale.answers.plan.maturities import by_maturity, taken
@@ -22,6 +23,7 @@ from gpuscale.core.records import made_of
 from gpuscale.core.search.burden import risks
 from gpuscale.core.search.results import SearchResult
 from gpuscale.core.step.operators import peak_flop_per_s
+from gpuscale.core.verdict import deciding
 from gpuscale.io.jobs import job_toml, step_interval
 from gpuscale.io.step_intervals import memory_interval_factor
 
@@ -135,11 +137,21 @@ def plan_result(
         sensitivity=sensitivity,
         remedies=remedies,
         counts=result.counts,
+        decides=_decides(case, request, best),
         taken=taken_of(case, request, lay.recompute),
         said_by=said_by(request.said, spec, searched=CHOSEN),
         job=job.job,
         job_toml=job.job_toml,
     )
+
+
+def _decides(case: PlanCase, request: Request, best: Estimate) -> str:
+    """Ask for the loss kernel where nobody said it and it decides whether the layout fits."""
+    if not best.fits or request.settings.loss is not None:
+        return ""
+    p, named = case.problem.memory_parameters, bool(request.asked.software)
+    moves = loss_moves(case.problem.memory_facts, best.layout, p, named)
+    return deciding(moves, best.peak_bytes, best.capacity_bytes, best.layout.seq_len)
 
 
 @dataclass(frozen=True, slots=True)

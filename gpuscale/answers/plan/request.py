@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.ask import fields_of
+from gpuscale.answers.ask import Question, fields_of
 from gpuscale.answers.finetune.wanted import with_accumulation
 from gpuscale.answers.job_options import JobOptions
 from gpuscale.answers.options import Wired, usual_seq_len
 from gpuscale.answers.origins import told
+from gpuscale.answers.table import question_of
 from gpuscale.core.layout import RECOMPUTE
 from gpuscale.core.plan.scan import Conditions
 from gpuscale.errors import GpuscaleError
@@ -209,7 +210,7 @@ def seq_len_of(request: Request, model: ModelSpec) -> tuple[int, ...]:
 
 def suited(request: Request, batch: GlobalBatch, seq_len: int, n_gpus: int) -> GlobalBatch:
     """Batch that suits a number of GPUs and a pinned micro-batch, unless sequences were given."""
-    from gpuscale.core.plan.batch import sequences_for
+    from gpuscale.core.plan.estimate import sequences_for
 
     if request.asked.global_batch:
         return batch
@@ -225,7 +226,7 @@ def suited(request: Request, batch: GlobalBatch, seq_len: int, n_gpus: int) -> G
 
 def batches_of(request: Request, model: ModelSpec, seq_len: int) -> tuple[GlobalBatch, ...]:
     """Batches of a request for one sequence length."""
-    from gpuscale.core.plan.batch import sequences_for
+    from gpuscale.core.plan.estimate import sequences_for
 
     if request.asked.global_batch:
         return tuple(
@@ -238,3 +239,25 @@ def batches_of(request: Request, model: ModelSpec, seq_len: int) -> tuple[Global
     else:
         asked, origin = (DEFAULT_BATCH_TOKENS,), "a default, --batch-tokens changes it"
     return tuple(GlobalBatch(tokens, sequences_for(tokens, seq_len), origin) for tokens in asked)
+
+
+ONE = ("gpus", "cluster", "seq_len", "global_batch")
+"""Fields of a plan that may be several: the first is the run's."""
+
+
+def of_plan(asked: Plan) -> Question:
+    """Make the question about the run of a plan."""
+    diagnose: Any = question_of("diagnose")  # by name: it asks for plans itself
+    known = fields_of(type(asked))
+    given = {}
+    for name in fields_of(diagnose):
+        if name in known and name not in ("model", "software"):
+            value = getattr(asked, name)
+            if name in ONE and isinstance(value, tuple):
+                value = value[0] if value else None
+            if value not in (None, ()) and value != known[name][0].default:
+                given[name] = str(value) if name == "gpus" else value
+    kind = None if asked.method else "pretrain"
+    model = (asked.model,) if asked.model else ()
+    question: Question = diagnose(model, software=asked.software, kind=kind, **given)
+    return question

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuscale.answers.options import length_words
 from gpuscale.answers.origins import unsaid
 from gpuscale.answers.plan.case import PlanCase
 from gpuscale.answers.plan.request import Request
@@ -180,7 +181,7 @@ def taken_of(case: PlanCase, request: Request, recompute: str) -> tuple[str, ...
     return unsaid(
         (asked.cluster or asked.gpu, case.cluster.name, "--cluster"),
         (asked.batch_tokens or asked.global_batch, batch, "--batch-tokens"),
-        (asked.seq_len, f"sequences of {facts.seq_len:,}", "--seq-len"),
+        (asked.seq_len, length_words(facts.seq_len, case.loaded.model), "--seq-len"),
         (asked.software, case.loaded.specs["software"].name, "--software"),
         (asked.precision, ", ".join(case.space.precision), "--precision"),
         (

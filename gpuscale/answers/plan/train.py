@@ -44,6 +44,7 @@ from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import launched, saved_job
 from gpuscale.answers.summary import (
     FILED,
+    asked_for,
     bottleneck,
     cost_points,
     memory_point,
@@ -52,10 +53,9 @@ from gpuscale.answers.summary import (
     tone_of,
 )
 from gpuscale.core.plan.estimate import Estimate, estimate
-from gpuscale.core.plan.headroom import most_headroom
 from gpuscale.core.plan.records import PlanResult
 from gpuscale.core.plan.remedy import find_remedies
-from gpuscale.core.plan.sensitivity import sensitivity
+from gpuscale.core.plan.sensitivity import most_headroom, sensitivity
 from gpuscale.core.quantity import format_time
 from gpuscale.core.search.results import FAMILY_CUTOFF, SearchResult
 from gpuscale.core.search.space import default_space
@@ -82,6 +82,7 @@ def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | N
         *([Point("passed over", degrees(o.layout), f"{passed} faster by the model")] if o else []),
         *_time_points(r),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
+        *asked_for(r.decides),
         *(cost_points(r.bill) if r.fits else []),
         *([bottleneck(r.step.expected.parts(), STEP_PARTS, r.step_s)] if r.fits else []),
         *_help_points(r),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_degrees
+from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.rates import matrix_rate
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
@@ -97,7 +98,6 @@ def _limits(loaded: Loaded, x: Roofline, layout: Layout, tokens: float, layout_o
 Rows = tuple[LimitRow, ...]
 
 DEFAULT_BATCH_TOKENS = 4e6
-DEFAULT_SEQ_LEN = 8192
 DEFAULT_GPUS = 1024
 
 
@@ -149,7 +149,7 @@ def board_layout(model: ModelSpec, spec: ClusterSpec, x: Roofline, dtype: str) -
             "change --gpus, --tp, --pp or --cp",
         )
     dp = n_gpus // (tp * pp * cp)
-    seq_len = x.seq_len or min(DEFAULT_SEQ_LEN, model.max_position or DEFAULT_SEQ_LEN)
+    seq_len = usual_seq_len(x.seq_len, model)
     tokens = x.batch_tokens or model.batch_tokens or DEFAULT_BATCH_TOKENS
     sequences = max(1, ceil(tokens / seq_len))
     micro = 1

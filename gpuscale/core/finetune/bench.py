@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.states import OPTIMIZERS
 from gpuscale.core.finetune.step import FinetuneStep, finetune_step
-from gpuscale.core.run.lengths import padded_mean, token_mean
+from gpuscale.core.run.time import padded_mean, token_mean
 from gpuscale.core.search.space import divisors, powers_of_two
 
 if TYPE_CHECKING:

@@ -234,11 +234,14 @@ def passing_bytes(model: ModelFacts, layout: Layout, parameters: MemoryParameter
 
 
 def live_bytes(
-    stage: StageParams, acts: tuple[KindActivations, ...], parameters: MemoryParameters
+    stage: StageParams,
+    acts: tuple[KindActivations, ...],
+    p: MemoryParameters,
+    recompute: str = "none",
 ) -> float:
-    """Activations of the layer whose backward pass runs."""
+    """Activations of the layer whose backward pass runs; its own too, recomputed in full."""
     largest = max((acts[k].whole_bytes for k, _ in stage.layers), default=0.0)
-    return parameters.live_layers * largest
+    return (p.live_layers + (recompute == "full")) * largest
 
 
 def beside_frac(stage: StageParams, layout: Layout) -> float:
@@ -280,9 +283,7 @@ def one_stage(
         logits = per_logit * tokens * model.vocab_size / layout.tp * (1 + model.n_mtp_layers)
         logits += p.whole_logits_bytes * tokens * model.vocab_size if layout.tp > 1 else 0.0
         logits *= p.held_logits_frac
-    live = live_bytes(stage, acts, p)
-    if layout.recompute == "full":
-        live += max((acts[k].whole_bytes for k, _ in stage.layers), default=0.0)
+    live = live_bytes(stage, acts, p, layout.recompute)
     head = p.head_gradient_bytes * model.vocab_size * model.hidden_size / layout.tp
     head = head if stage.has_head else 0.0
     extra = max(0.0, live - logits)  # the logits are gone when the layers' backward runs
@@ -320,6 +321,29 @@ def stage_memories(
     stages = layout_stages(model.weights, parameters.stage_split, layout)
     acts = layout_activations(model, parameters, layout)
     return tuple(one_stage(model, s, i, layout, parameters, acts) for i, s in enumerate(stages))
+
+
+def moments(
+    model: ModelFacts, layout: Layout, parameters: MemoryParameters, held: StageMemory
+) -> dict[str, float]:
+    """Moment of a run -> what a GPU of a stage shows then, the largest first. [byte].
+
+    `held`: the stage's peak. An evaluation keeps nothing for a backward pass; optimizers step in
+    place, and shards are saved from where they lie.
+    """
+    stage = layout_stages(model.weights, parameters.stage_split, layout)[held.stage]
+    acts = layout_activations(model, parameters, layout)
+    live = live_bytes(stage, acts, parameters, layout.recompute)
+    at_work = max(held.logits_bytes, live)
+    less = {
+        "backward": at_work - live,
+        "loss": at_work - held.logits_bytes,
+        "evaluation": at_work - held.logits_bytes + held.activations_bytes,
+        "optimizer step and saving": held.allocated_bytes - held.states_bytes,
+    }
+    reserved = held.reserved_bytes / held.allocated_bytes
+    found = sorted((gone, name) for name, gone in less.items())
+    return {name: held.total_bytes - reserved * gone for gone, name in found}
 
 
 def printed_bytes(

@@ -119,6 +119,7 @@ class PlanResult(Settled):
     sensitivity: tuple[Effect, ...]
     remedies: tuple[Remedy, ...]
     counts: Counts
+    decides: str  # the setting that nobody said and that decides most
     job: dict[str, Any]
     job_toml: str
 

@@ -1,10 +1,14 @@
-"""What would help most: the step with one figure of the cluster changed, computed again."""
+"""What would help most: one figure of the cluster changed, or less memory asked for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.search.engine import fastest
+from gpuscale.core.search.problem import Problem
+from gpuscale.core.search.results import FoundLayout
+from gpuscale.core.search.space import Space
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.step import breakdown
 
@@ -81,3 +85,34 @@ def sensitivity(problem: Problem, layout: Layout, factor: float = CHANGE) -> lis
     expected, ideal = (t / 2 for t in times_of(problem, hw, double))
     effects.append(Effect("global batch", "x2", expected, ideal, 1 - expected / base))
     return sorted(effects, key=lambda e: -e.gain_frac)
+
+
+WITHIN_FRAC = 0.05
+"""How much slower than the fastest the layout with most memory left may be."""
+
+BISECTIONS = 8
+
+
+def fastest_under(
+    problem: Problem, space: Space, cap_bytes: float, limit_s: float = float("inf")
+) -> FoundLayout | None:
+    """Fastest layout that needs at most `cap_bytes` and less than `limit_s`; None if none does."""
+    capped = replace(problem, capacity_bytes=cap_bytes, fit_factor=1.0)
+    return fastest(capped, space, limit_s=limit_s)
+
+
+def most_headroom(problem: Problem, space: Space, best: FoundLayout) -> FoundLayout:
+    """Layout with most memory left of those at most `WITHIN_FRAC` slower than the fastest.
+
+    Caps are halved until the memory is known to a 256th of the fastest layout's.
+    """
+    limit_s = best.step_s * (1 + WITHIN_FRAC)
+    chosen, low, high = best, 0.0, best.peak_bytes
+    for _ in range(BISECTIONS):
+        cap = (low + high) / 2
+        found = fastest_under(problem, space, cap, limit_s)
+        if found is None:
+            low = cap
+        else:
+            chosen, high = found, found.peak_bytes
+    return chosen

@@ -15,7 +15,7 @@ from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.method import Job, counts
 from gpuscale.core.rl.rollout import Responses, Rollout, generate, responses, rollout
 from gpuscale.core.rl.step import NO_COSTS, RESIDUE_BYTES, RlCosts, RlStep, Roles, roles, sync_s
-from gpuscale.core.run.lengths import padded_mean
+from gpuscale.core.run.time import padded_mean
 from gpuscale.core.serving.forward import most_sequences
 
 if TYPE_CHECKING:

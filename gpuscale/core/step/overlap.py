@@ -1,6 +1,8 @@
-"""The one overlap form: how much of a communication remains visible beside a compute window."""
+"""The one overlap form, what remains visible beside a compute window; and a pipeline's form."""
 
 from __future__ import annotations
+
+from gpuscale.core.schedules import SCHEDULES
 
 
 def exposed_s(window_s: float, comm_s: float, exposed_frac: float) -> float:
@@ -20,3 +22,24 @@ def exposed_s(window_s: float, comm_s: float, exposed_frac: float) -> float:
     if comm_s > window_s:
         return comm_s - window_s + exposed_frac * window_s
     return exposed_frac * comm_s
+
+
+def pipeline_s(
+    heaviest_s: float, all_stages_s: float, n_micro_batches: int, vpp: int, schedule: str
+) -> tuple[float, float]:
+    """(steady, bubble) time of a pipeline.
+
+    ``m t_max + (sum of stages - t_max) / v``: the heaviest stage works all micro-batches, and the
+    first one must pass all other stages (Narayanan et al. 2021, section 2.2, for equal stages).
+
+    `heaviest_s`: forward and backward of one micro-batch on the slowest stage [s]. `all_stages_s`:
+    the same summed over stages [s]. `n_micro_batches, vpp`: m and v [1]. `schedule`: member of
+    `core.schedules.SCHEDULES`.
+
+    Examples
+    --------
+    >>> pipeline_s(2.0, 8.0, 8, 1, "1f1b")  # equal stages: bubble (p-1)/m
+    (16.0, 6.0)
+    """
+    fill = max(0.0, all_stages_s - heaviest_s) * SCHEDULES[schedule].bubble / vpp
+    return n_micro_batches * heaviest_s, fill

@@ -19,10 +19,9 @@ from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import head_time, layer_time
-from gpuscale.core.step.offload import copies_s, offloads
-from gpuscale.core.step.optimizer import optimizer_s
+from gpuscale.core.step.offload import copies_s, offloads, optimizer_s
+from gpuscale.core.step.overlap import pipeline_s
 from gpuscale.core.step.parallel_comm import point_to_point_s
-from gpuscale.core.step.pipeline import pipeline_s
 from gpuscale.core.step.ranks import strides
 from gpuscale.core.step.records import (
     Breakdown,

@@ -89,7 +89,7 @@ def _rows(where: str, layout: Layout, sw: Software) -> list[tuple[str, str, str]
         (
             "optimizer_s",
             "",
-            "one pass over weights, gradients and states of a rank (core/step/optimizer.py)",
+            "one pass over weights, gradients and states of a rank (core/step/offload.py)",
         ),
         (
             "straggler_s",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,14 +17,48 @@ from gpuscale.core.network.calibration import (
     OpCalibration,
 )
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.fit import collective_fit, gemm_fit
+from gpuscale.evidence.fit import collective_fit
 from gpuscale.evidence.fit.collective_fit import CollectiveFit
 from gpuscale.evidence.fit.least_squares import smooth
-from gpuscale.evidence.fit.records import FitLine
 from gpuscale.evidence.score.collectives import CollectiveRow
 from gpuscale.evidence.score.gemm import GemmRow
 from gpuscale.evidence.score.records import ScoredRow, quantile
 from gpuscale.io.calibration import load_arch, load_link
+
+PRIORS: dict[str, tuple[str, float]] = {  # field -> (scale, standard deviation around `GENERAL`)
+    "floor_s": ("log", 0.4),
+    "latency_s": ("log", 0.5),
+    "latency_exponent": ("linear", 0.3),
+    "compute_eff_frac": ("log", 0.25),
+    "ramp_k": ("log", 1.0),
+    "memory_eff_frac": ("log", 0.15),
+    "blend": ("log-1", 0.5),
+    "wave_exponent": ("unit", 0.3),
+    "tile_area": ("log", 1.0),
+    "l2_gain": ("log", 1.0),
+    "sustained_slope": ("linear", 0.15),
+    "quant_floor_s": ("log", 0.4),
+    "quant_eff_frac": ("log", 0.4),
+}
+"""Weakly informative priors: what a few measurements cannot tell stays near the general value."""
+
+LENGTH, SPREAD, NOISE = 2.5, 0.12, 0.03  # of the smoothing, in natural logarithms
+AXES = (
+    LogAxis(0, 2, 9),
+    LogAxis(7, 2, 6),
+    LogAxis(8, 2, 5),
+)  # m 1..65536, n 128..131072, k 256..65536
+
+
+@dataclass(frozen=True, slots=True)
+class FitLine:
+    """What one fit did; field names are the JSON keys."""
+
+    name: str  # "arch.hopper.matmul.bf16"
+    n_rows: int
+    error_before_frac: float  # median |expected / measured - 1| with the constants as shipped
+    error_after_frac: float
+
 
 SHRINK = 3.0
 """Measurements that the shipped constants count as, against an offset of all rows."""
@@ -131,7 +165,7 @@ def gemm_overlay(
     groups = {key: thinned(group) for key, group in groups.items()}
     overlay: Overlay = {}
     lines = []
-    settings = (gemm_fit.LENGTH, gemm_fit.SPREAD, gemm_fit.NOISE)
+    settings = (LENGTH, SPREAD, NOISE)
     for (arch_name, dtype, kernels), group in sorted(groups.items()):
         arch = load_arch(arch_name, base)
         c = arch.for_dtype(dtype, kernels)
@@ -141,7 +175,7 @@ def gemm_overlay(
         after = [v - mean(*p) for v, p in zip(left, points, strict=True)]
         key = f"{dtype}-{kernels}" if kernels else dtype
         overlay.setdefault(arch_name, {})[key] = {
-            **{name: getattr(c, name) for name in gemm_fit.PRIORS},
+            **{name: getattr(c, name) for name in PRIORS},
             **_interval(_held_out(points, left, settings)),
             "n_rows": len(group),
             "source": source,
@@ -153,7 +187,7 @@ def gemm_overlay(
 
 
 def _gemm_table(c: MatmulCalibration, mean: Callable[..., float]) -> Overlay:
-    axes = (c.table.m, c.table.n, c.table.k) if c.table else gemm_fit.AXES
+    axes = (c.table.m, c.table.n, c.table.k) if c.table else AXES
     values = [
         (c.table.at(m, n, k) if c.table else 0.0) + mean(math.log(m), math.log(n), math.log(k))
         for m in axes[0].points()

@@ -8,16 +8,53 @@ longer than `LONGEST`, all that is kept has a limit.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Any
 
 from gpuscale.core.diagnosis.facts import UNITS, Fact, Log, Track
 from gpuscale.core.diagnosis.series import StepSeries
 from gpuscale.io.logs.grid import Heading
 from gpuscale.io.logs.pairs import pairs_of, value_of, with_spans
 from gpuscale.io.logs.patterns import LinePattern, Patterns, TablePattern, load_patterns
-from gpuscale.io.logs.screen import Screen
+
+_BITS = 20
+_FACTOR = 2654435761
+
+
+class Screen:
+    """The rarest four bytes of every literal, as a table of hashes."""
+
+    def __init__(self, literals: Collection[bytes], sample: bytes) -> None:
+        import numpy
+
+        self.np = numpy
+        found = numpy.bincount(self._hashes(sample), minlength=1 << _BITS)
+        self.table = numpy.zeros(1 << _BITS, dtype=bool)
+        for literal in literals:
+            grams = self._hashes(literal)
+            self.table[min(grams, key=lambda h: int(found[h]))] = True
+
+    def _hashes(self, piece: bytes) -> Any:
+        np, n = self.np, len(piece)
+        parts = []
+        for k in range(min(4, n - 3)):
+            words = np.frombuffer(piece, dtype="<u4", offset=k, count=(n - k) // 4)
+            parts.append((words * np.uint32(_FACTOR)) >> np.uint32(32 - _BITS))
+        return np.concatenate(parts)
+
+    def lines(self, piece: bytes) -> list[int]:
+        """Indexes of the lines that may hold a literal, in order."""
+        np, n = self.np, len(piece)
+        hits = []
+        for k in range(min(4, n - 3)):
+            words = np.frombuffer(piece, dtype="<u4", offset=k, count=(n - k) // 4)
+            found = self.table[(words * np.uint32(_FACTOR)) >> np.uint32(32 - _BITS)]
+            hits.append(np.flatnonzero(found) * 4 + k)
+        ends = np.flatnonzero(np.frombuffer(piece, dtype=np.uint8) == 10)
+        rows = np.unique(np.searchsorted(ends, np.concatenate(hits)))
+        return [int(r) for r in rows]
+
 
 CHUNK = 1 << 20
 LONGEST = 4_000

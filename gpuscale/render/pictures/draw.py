@@ -5,8 +5,7 @@ from __future__ import annotations
 from gpuscale.render.pictures.chart import Chart, Lines, Stack, Tiers
 from gpuscale.render.pictures.gantt import draw_gantt
 from gpuscale.render.pictures.lines import draw_lines
-from gpuscale.render.pictures.stack import draw_stack
-from gpuscale.render.pictures.tiers import draw_tiers
+from gpuscale.render.pictures.stack import draw_stack, draw_tiers
 from gpuscale.render.svg import WIDTH, attribute, rect, style, words
 
 
