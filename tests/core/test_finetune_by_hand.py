@@ -6,6 +6,7 @@ import pytest
 
 from gpuscale.core.finetune.bench import (
     Bench,
+    _apart,
     fewest_gpus,
     largest_micro_batch,
     longest_seq_len,
@@ -430,6 +431,38 @@ def test_transfers_over_a_slow_link_take_its_time():
     )
     found = step(job())
     assert found.offload_s == 0.0 and found.step_s == found.parts.total_s
+
+
+def test_weights_come_from_the_host_as_they_are_stored():
+    """Twice a micro-batch: 4 bytes of a weight trained in fp32, half a byte and 2 % of NF4."""
+    slow = 1e8
+    full = job(Method("full"), offload=frozenset({"parameters"}))
+    assert step(full, slow, full_weights_bytes=4.0).offload_s == pytest.approx(8 * N / slow, 0.01)
+    packed = job(Method(base="nf4"), offload=frozenset({"parameters"}))
+    each = 2 * Method(base="nf4").base_bytes
+    assert step(packed, slow, full_weights_bytes=4.0).offload_s == pytest.approx(
+        each * N / slow, rel=0.01
+    )
+
+
+def test_transfers_hide_behind_what_the_gpu_does_and_its_launches(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "gpuscale.core.finetune.step.offload_time_s", lambda *a: seen.append(a[-1]) or 0.0
+    )
+    j = job(global_batch_size=4)
+    hw, sw, p = site(j)
+    found = finetune_step(LLAMA, j, hw, sw, p).parts
+    busy = found.matmul_s + found.attention_s + found.elementwise_s
+    launches = found.host_s - sw.step_host_s  # the host's part of a step, but once a step
+    assert seen == [pytest.approx((busy + launches) / 4)] and launches >= 0.0
+
+
+def test_packed_rows_taken_apart_are_as_many_tokens():
+    apart = _apart(job(seq_len=8192, micro_batch_size=2, global_batch_size=6), 2000.0).layout
+    assert (apart.seq_len, apart.micro_batch_size, apart.global_batch_size) == (2048, 8, 24)
+    same = job(seq_len=8192)
+    assert _apart(same, 9000.0) == _apart(same, 8192.0) == same
 
 
 def test_an_optimizer_on_the_host_updates_its_shard():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.finetune.memory import bucket_bytes, bytes_per_logit
+from gpuscale.core.finetune.memory import bucket_bytes, bytes_per_logit, fragmentation_of
 from gpuscale.core.finetune.method import Job, Method, counts
 from gpuscale.core.finetune.parameters import IDEAL, kept_in
 from gpuscale.core.finetune.states import States, held, optimizer, stage_states
@@ -185,3 +185,10 @@ def test_weights_are_kept_as_they_are_loaded():
     engine = replace(IDEAL, full_master_bytes=4.0)
     assert kept_in(engine, "fp32", full=True) == engine
     assert kept_in(engine, "fp32", full=False) == replace(engine, frozen_bytes=4.0)
+
+
+@pytest.mark.parametrize(("zero", "holes"), [(0, 1.1), (2, 1.1), (3, 1.3)])
+def test_layers_that_are_gathered_and_let_go_leave_holes(zero, holes):
+    p = replace(IDEAL, fragmentation=1.1, sharded_fragmentation=1.3)
+    assert fragmentation_of(zero, p) == holes
+    assert fragmentation_of(zero, replace(p, fragmentation=1.4)) == 1.4

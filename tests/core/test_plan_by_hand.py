@@ -234,6 +234,8 @@ EMPTY = [
     ({"tp": "4,8", "cp": "8", "pp": "4"}, "tp*cp*pp=128 does not divide 64 GPUs"),
     # one micro-batch on two stages
     ({"tp": "1", "pp": "2", "cp": "1", "micro_batch": "16", "vpp": "2"}, "micro-batches"),
+    # 8 and 32 GPUs of a replica leave dp=8 and dp=2; 128 are more than there are, which says more
+    ({"tp": "2,8", "pp": "4,16", "cp": "1", "dp": "4"}, "tp*cp*pp=128 does not divide 64 GPUs"),
     ({"tp": "2", "pp": "4"}, "no layout meets all pinned values together"),  # no rule alone
 ]  # fmt: skip
 

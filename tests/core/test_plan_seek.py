@@ -68,6 +68,8 @@ def test_many_sizes_are_thinned_and_it_is_told():
     assert gaps
     assert len(found) < 2 * MOST_SIZES
     assert min(n for n in found if n >= 5000) == 5000
+    above, gaps = tried(smallest(1, 8192, 7000), lambda n: SizeVerdict(-(n < 8000)))
+    assert gaps and min(above) >= 7000 and min(n for n in above if n >= 8000) == 8000
     found, gaps = tried(largest(8, 131_072), lambda n: SizeVerdict(int(n > 5000)))
     assert gaps
     assert max(n for n in found if n <= 5000) == 5000

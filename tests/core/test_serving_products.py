@@ -58,12 +58,10 @@ def test_formats_of_a_product(kernel):
     assert asked_for(kernel) == (3.0, 64, 32, "bf16", 1e15, 1e12, False, None)
     product_s(site, 4, 0.5, 0.25, "fp8-block")
     assert asked_for(kernel) == (4.0, 1, 1, "fp8-block", 2e15, 1e12, True, None)
-    product_s(site, 4, 64, 32, "fp8-block", quantised=False)
-    assert asked_for(kernel)[6] is False
     product_s(site, 4, 64, 32, "int4")  # widened: a quarter of the rate, half of the bandwidth
     assert asked_for(kernel) == (4.0, 64, 32, "bf16", 0.25e15, 0.5e12, False, 0.5)
-    assert len(kernel) == 4 and product_s(site, 4, 64, 32, "int4") == 8.0
-    assert len(kernel) == 4  # kept
+    assert len(kernel) == 3 and product_s(site, 4, 64, 32, "int4") == 8.0
+    assert len(kernel) == 3  # kept
     assert product_s(site, 4, 0, 32, "bf16") == 0.0 == product_s(site, 4, 64, 0, "bf16")
 
 

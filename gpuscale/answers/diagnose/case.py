@@ -174,7 +174,7 @@ def _logs(asked: Diagnose) -> tuple[list[Log], list[str]]:
     files, names = [*asked.log, *asked.nccl], list[str]()
     for word in asked.run:
         there = word == "-" or (os.path.exists(word) and not os.path.isdir(word))
-        if not there and ("/" in word or re.search(FILE_NAME, word)):
+        if not there and ("/" in word or os.path.isdir(word) or re.search(FILE_NAME, word)):
             _model(word)
         (files if there else names).append(word)
     if len(files) > MOST_LOGS:

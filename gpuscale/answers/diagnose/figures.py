@@ -37,6 +37,7 @@ class Quantity(NamedTuple):
 _ROWS = load_table("_quantities").items()
 QUANTITIES = {name: Quantity(name, *row) for name, row in _ROWS if name != "meant"}
 ALIASES = {also: q.name for q in QUANTITIES.values() for also in q.also.split()}
+_LEADING = re.compile(r"[-+]?(?:(?:nan|inf(?:inity)?)(?![a-z])|\d+(?:\.\d+)?(?:e[-+]?\d+)?)", re.I)
 _NUMBER = re.compile(
     r"(?<![\w.])(\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?)(?:\s*-\s*(\d[\d,]*\.?\d*))?\s*"
     r"(%|[A-Za-zµ]+(?:/[A-Za-z]+)*)?"
@@ -182,8 +183,10 @@ def read_figures(measured: Sequence[str], expected: Sequence[str]) -> tuple[Figu
     (17.2, 9.56)
     """
     found: list[Figure] = []
-    wishes = list(expected)
-    for name, text in _pairs(measured):
+    wishes: list[str] = []
+    for name, text in (*(("expected", wish.strip()) for wish in expected), *_pairs(measured)):
+        if (hit := _LEADING.match(text)) and not 0.0 <= float(hit[0]) < 1 / LEAST:
+            raise GpuscaleError(f"{name[:40]}={text[:60]}: no run measures that")
         if name.lower() in ("expected", "expect", "wanted"):
             wishes.append(text)
             continue
@@ -209,7 +212,7 @@ def read_figures(measured: Sequence[str], expected: Sequence[str]) -> tuple[Figu
 def _value(text: str, quantity: Quantity) -> float | None:
     """First number of a text that is in the unit of a quantity; of shares the fraction."""
     if quantity.usual == "%":
-        hit = re.search(r"\d+(?:\.\d+)?", text)
+        hit = re.search(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?", text)
         value = float(hit[0][:MOST_DIGITS]) if hit else None
         return value / 100 if value and ("%" in text or value >= 2) else value
     values = [v for v in numbers(text, quantity.usual) if v[1] in (quantity.unit, "")]

@@ -239,34 +239,15 @@ def decode_step(
 
 
 def prompt_pass(
-    model: ModelSpec,
-    replica: Replica,
-    site: ServingSite,
-    tokens: float,
-    prompts: float,
-    decoding: float = 0.0,
-    context: float = 0.0,
+    model: ModelSpec, replica: Replica, site: ServingSite, tokens: float, prompts: float
 ) -> PassTime:
-    """Time of the passes that read `prompts` prompts at a time, decoding along if asked.
+    """Time of the passes that read `prompts` prompts at a time.
 
     A prompt longer than the chunk takes several passes, returned as their sum; `host_s` too. Each
     attention rank reads prompts of its own, one chunk a pass.
     """
     ranks = max(1.0, min(replica.dp_attention, prompts))
     n_passes = max(1.0, tokens * prompts / ranks / site.software.chunk_tokens)
-    each = replica.drafts.n_tokens + 1.0 if replica.drafts else 1.0
-    batch = Batch(
-        tokens * prompts / n_passes,
-        tokens / 2.0,
-        prompts / n_passes,
-        decoding,
-        context,
-        tokens_each=each,
-        prompt_ranks=ranks,
-    )
+    batch = Batch(tokens * prompts / n_passes, tokens / 2.0, prompts / n_passes, prompt_ranks=ranks)
     one = pass_time(model, replica, site, batch)
-    return (
-        PassTime(*(n_passes * getattr(one, name) for name in PassTime.__slots__))
-        if n_passes > 1.0
-        else one
-    )
+    return PassTime(*(n_passes * getattr(one, name) for name in PassTime.__slots__))

@@ -65,9 +65,7 @@ def widened_peak(site: ServingSite, peak: float) -> float:
     return max(peak * site.kernels.widened_compute_eff, integer)
 
 
-def product_s(
-    site: ServingSite, m: float, n: float, k: float, fmt: str, *, quantised: bool = True
-) -> float:
+def product_s(site: ServingSite, m: float, n: float, k: float, fmt: str) -> float:
     """Time of (m, k) @ (k, n) with weights in `fmt`; 0 for no output.
 
     A format that the GPU does not multiply is multiplied in bf16, its weights read as stored.
@@ -89,7 +87,7 @@ def product_s(
         hbm *= site.kernels.widened_memory_eff
     if soft.vector_rate > 0.0:
         peak = min(peak, soft.vector_rate * site.vector_flop_per_s)
-    key = (m, n, k, fmt, quantised, peak, hbm, soft.vector_rows, extra)
+    key = (m, n, k, fmt, peak, hbm, soft.vector_rows, extra)
     found = site.memo.get(key)
     if found is not None:
         return found
@@ -103,7 +101,7 @@ def product_s(
         hbm_bytes_per_s=hbm,
         n_units=site.n_units,
         l2_bytes=site.l2_bytes,
-        include_quant=quantised and dtype == "fp8-block",
+        include_quant=dtype == "fp8-block",
         weight_bytes=None if dtype == fmt else element_bytes(fmt),
     )
     if few:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuscale.core.serving.percentiles import percentile
+
 ROW_COLUMNS = ("id", "gpu", "quantity", "measured", "predicted", "ratio", "reason")
 """Columns that `validate --rows` writes for every row, before the extra ones."""
 
@@ -67,13 +69,9 @@ def quantile(values: Sequence[float], q: float) -> float:
     >>> quantile([1.0, 2.0, 3.0, 4.0], 0.5)
     2.5
     """
-    ordered = sorted(values)
-    if not ordered:
+    if not values:
         raise ValueError("quantile of nothing")
-    at = q * (len(ordered) - 1)
-    low = math.floor(at)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+    return percentile(sorted(values), q)
 
 
 def summarise(rows: Iterable[ScoredRow], name: str = "all") -> ErrorSummary:
