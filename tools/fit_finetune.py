@@ -21,7 +21,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.fit.least_squares import fit
 from gpuscale.evidence.score.records import quantile
 from gpuscale.io.finetune import as_loaded, finetune_site
-from gpuscale.io.step_calibration import Calibration, load_calibration
+from gpuscale.io.step import Calibration, load_calibration
 from gpuscale.io.tables import read_rows
 
 if TYPE_CHECKING:

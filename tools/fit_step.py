@@ -33,8 +33,7 @@ from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.score.runs import is_stalled, own_runs
 from gpuscale.io.presets import preset_names, preset_path
 from gpuscale.io.software import load_software, software_record
-from gpuscale.io.step_calibration import FILES, Calibration, calibrated_tables, train_folder
-from gpuscale.io.step_hardware import step_hardware
+from gpuscale.io.step import FILES, Calibration, calibrated_tables, step_hardware, train_folder
 from gpuscale.specs.software import FittedValue
 
 HUBER = 0.12

@@ -31,7 +31,7 @@ from gpuscale.evidence.score.runs import feasible, is_stalled, own_runs, problem
 from gpuscale.io.hardware import load_gpu
 from gpuscale.io.maturity import evidence
 from gpuscale.io.software import load_software
-from gpuscale.io.step_calibration import train_folder
+from gpuscale.io.step import train_folder
 
 LEAST = {"dense": 0.10, "moe": 0.16}
 WIDE = (("nanotron", "nanotron grid"),)

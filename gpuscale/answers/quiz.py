@@ -122,7 +122,7 @@ def _answer(asked: Quiz) -> Document:
 def _row(answer: CheckedAnswer) -> dict[str, Any]:
     from dataclasses import fields
 
-    from gpuscale.textbook.quiz.show import note_text
+    from gpuscale.textbook.quiz.explain import note_text
 
     q = answer.question
     held = {f.name: getattr(q, f.name, getattr(answer, f.name, None)) for f in fields(QuizRow)}
@@ -190,7 +190,7 @@ def _blocks(answers: list[CheckedAnswer], matched: int, counts: dict[str, int]) 
 
 def _section(title: str, answers: list[CheckedAnswer]) -> list[Block]:
     from gpuscale.render.document import Column, Facts, Table
-    from gpuscale.textbook.quiz.show import exact_text, note_text, stated_text
+    from gpuscale.textbook.quiz.explain import exact_text, note_text, stated_text
 
     names = ("id", "question", "stated", "exact", "verdict")
     columns = [Column(key, key, right=key in ("stated", "exact")) for key in names]
@@ -209,7 +209,7 @@ def _section(title: str, answers: list[CheckedAnswer]) -> list[Block]:
 
 def _compared(a: CheckedAnswer) -> list[tuple[str, str, str]]:
     """Compare what the document says with what is computed."""
-    from gpuscale.textbook.quiz.show import DIMENSION, exact_text, stated_text, value_text
+    from gpuscale.textbook.quiz.explain import DIMENSION, exact_text, stated_text, value_text
 
     q = a.question
     verdict = {"wrong": "WRONG in the document"}.get(q.verdict, q.verdict)
@@ -228,9 +228,8 @@ def _explained(question: QuizQuestion) -> Document:
     """One answer with formula, call, numbers put in, and the origin of each figure."""
     from gpuscale.render.document import Document, Facts, Text
     from gpuscale.textbook.quiz.evaluate import CheckedAnswer, load_reference, matches
-    from gpuscale.textbook.quiz.explain import explain, term
+    from gpuscale.textbook.quiz.explain import explain, note_text, term
     from gpuscale.textbook.quiz.expression import ExpressionError
-    from gpuscale.textbook.quiz.show import note_text
 
     try:
         found = explain(question)

@@ -43,7 +43,7 @@ def emit(
 
         seen = layer(document, shown.show)
     if shown.output or document.files:
-        from gpuscale.cli.invoked import command_line
+        from gpuscale.cli.streams import command_line
         from gpuscale.render.save import file_content, save
 
         line = command_line(document.command)

@@ -54,7 +54,7 @@ def _extra(text: str, command: str) -> str:
     """Say what an argument too many means: the rest of a model's name, or a size."""
     from gpuscale.answers.ask import fields_of
     from gpuscale.answers.values import quantity
-    from gpuscale.cli.invoked import words
+    from gpuscale.cli.streams import words
     from gpuscale.io.presets import find_preset, preset_names
 
     extra = next(iter(text.rpartition("(")[2].rstrip(") ").split()), "")

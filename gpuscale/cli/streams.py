@@ -1,4 +1,4 @@
-"""Standard streams that are closed or full: an error and exit 2, never a traceback."""
+"""Streams of the process, closed or full (exit 2, never a traceback), and its command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,27 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
+
+_args: list[str] = []
+
+
+def remember(args: Sequence[str]) -> None:
+    """Keep the arguments of this run."""
+    _args[:] = args
+
+
+def words() -> tuple[str, ...]:
+    """Arguments of this run."""
+    return tuple(_args)
+
+
+def command_line(command: str) -> str:
+    """Command line of this run as one would type it; of a library call, the command alone."""
+    import shlex
+
+    return shlex.join(["gpuscale", *(_args or [command])])
 
 
 class Closed(io.TextIOBase):

@@ -14,8 +14,7 @@ from gpuscale.core.step.records import Hardware, Software
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import shipped
 from gpuscale.io.software import load_software, software_record
-from gpuscale.io.step_calibration import Calibration, load_calibration
-from gpuscale.io.step_hardware import step_hardware
+from gpuscale.io.step import Calibration, load_calibration, step_hardware
 from gpuscale.io.toml import Table, read_toml
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.software import FittedValue, SoftwareSpec

@@ -17,7 +17,7 @@ from gpuscale.core.step.step import step_time
 from gpuscale.io.calibration import site_factor
 from gpuscale.io.maturity import LeastDegrees, evidence, maturity_of, settled
 from gpuscale.io.software import software_record
-from gpuscale.io.step_hardware import step_hardware
+from gpuscale.io.step import step_hardware
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
@@ -169,7 +169,7 @@ def step_interval(
     name of the framework family. `layout`: tensor parallelism beyond a node is a class of its own.
     """
     from gpuscale.core.step.interval import beyond_measured, interval, interval_classes
-    from gpuscale.io.step_intervals import interval_widths
+    from gpuscale.io.step import interval_widths
 
     classes = interval_classes(problem.model, problem.hardware, software, layout)
     measured = problem.hardware.site_factor != 1.0

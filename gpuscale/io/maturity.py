@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuscale.core.maturity import Maturity, Way, mixed, tuned_probability
 from gpuscale.core.step.interval import RACK_DOMAIN
 from gpuscale.io.software import capabilities_of
-from gpuscale.io.step_intervals import interval_table
+from gpuscale.io.step import interval_table
 from gpuscale.io.toml import Table
 
 if TYPE_CHECKING:

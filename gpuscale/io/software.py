@@ -19,7 +19,7 @@ from gpuscale.specs.software import SoftwareSpec
 if TYPE_CHECKING:
     from gpuscale.core.capabilities import Capabilities, Refusal
     from gpuscale.core.step.records import Software
-    from gpuscale.io.step_calibration import Calibration
+    from gpuscale.io.step import Calibration
 
 DEFAULT_SOFTWARE = "megatron-core"
 ANY_SOFTWARE = "any"
@@ -157,7 +157,7 @@ def software_record(
     """
     from gpuscale.core.memory.parameters import parameters_of
     from gpuscale.core.step.records import Software
-    from gpuscale.io.step_calibration import load_calibration
+    from gpuscale.io.step import load_calibration
 
     cal = calibration or load_calibration()
     chosen: Table = dict(options or {})

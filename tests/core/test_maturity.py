@@ -12,7 +12,7 @@ from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.maturity import LeastDegrees, evidence, maturity_of, settled
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
-from gpuscale.io.step_intervals import interval_table
+from gpuscale.io.step import interval_table
 from gpuscale.launch.read.detect import read_launch
 
 

@@ -28,7 +28,7 @@ from gpuscale.io.hardware import load_cluster
 from gpuscale.io.jobs import make_problem
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software, software_record
-from gpuscale.io.step_hardware import step_hardware
+from gpuscale.io.step import step_hardware
 
 LLAMA = load_model("llama3-8b").spec
 SOFTWARE = load_software("megatron-core")

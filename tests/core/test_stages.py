@@ -20,7 +20,7 @@ from gpuscale.core.step.step import model_stages, shape_of
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.io.software import capabilities_of, load_software, software_record
-from gpuscale.io.step_hardware import step_hardware
+from gpuscale.io.step import step_hardware
 
 MODELS = ("llama3-8b", "gemma3-27b", "qwen3-30b-a3b", "deepseek-v3", "nemotron-3-nano", "gpt3-175b")
 FAMILIES = ("megatron-core", "nanotron", "torchtitan")

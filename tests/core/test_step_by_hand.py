@@ -83,7 +83,7 @@ from gpuscale.core.step.step import (
 from gpuscale.core.step.terms import part_terms
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
-from gpuscale.io.step_hardware import step_hardware
+from gpuscale.io.step import step_hardware
 from gpuscale.specs.model import DenseFfn, MoeFfn, NoFfn
 
 HBM = 1e6

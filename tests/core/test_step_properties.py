@@ -24,7 +24,7 @@ from gpuscale.core.step.step import breakdown, shape_of, step_time
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names
 from gpuscale.io.software import load_software, software_record
-from gpuscale.io.step_hardware import step_hardware
+from gpuscale.io.step import step_hardware
 from gpuscale.specs.model import ModelSpec
 
 CLUSTERS = ("dgx-a100", "dgx-h100", "dgx-b200", "gb200-nvl72", "aws-p5")

@@ -18,7 +18,7 @@ from gpuscale.core.words import EVENT_KINDS, TRACKS
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software, software_record
-from gpuscale.io.step_hardware import step_hardware
+from gpuscale.io.step import step_hardware
 
 HW = step_hardware(load_cluster("dgx-h100"))
 

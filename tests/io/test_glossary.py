@@ -8,8 +8,8 @@ import pytest
 from gpuscale.cli.app import run
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.glossary import find_entry, load_glossary
+from gpuscale.textbook.quiz.evaluate import is_lookup, resolve
 from gpuscale.textbook.quiz.expression import ARITHMETIC, evaluate
-from gpuscale.textbook.quiz.registry import is_lookup, resolve
 
 ENTRIES = load_glossary()
 WANTED = """mfu hfu bubble zero-0 zero-1 zero-2 zero-3 fsdp hsdp sharp nvls critical-batch ridge

@@ -13,8 +13,7 @@ from gpuscale.evidence.score.runs import own_runs, problem_of, scored_run
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.maturity import maturity_of
 from gpuscale.io.software import load_software, software_record
-from gpuscale.io.step_hardware import step_hardware
-from gpuscale.io.step_intervals import interval_widths
+from gpuscale.io.step import interval_widths, step_hardware
 from gpuscale.specs.model import ModelSpec
 
 LLAMA3_405B = ModelSpec.model_validate(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from gpuscale.textbook.quiz import evaluate as quiz
-from gpuscale.textbook.quiz import registry
 from gpuscale.textbook.quiz.expression import ExpressionError, evaluate, parse
 
 QUESTIONS = quiz.load_questions()
@@ -31,7 +30,7 @@ def test_the_documents_are_covered():
 
 
 def test_wrong_documents_are_told_in_one_line():
-    from gpuscale.textbook.quiz.show import note_text, stated_text
+    from gpuscale.textbook.quiz.explain import note_text, stated_text
 
     for q in QUESTIONS:
         assert "\n" not in note_text(q)
@@ -92,23 +91,23 @@ def test_a_changed_reference_changes_no_answer_and_matches_none(tmp_path, monkey
 def test_every_answer_calls_core_or_looks_up_a_catalogue():
     for question in QUESTIONS:
         called = {n.func.id for n in ast.walk(parse(question.compute)) if isinstance(n, ast.Call)}
-        assert called - set(registry.BUILTINS) or set("*/+-") & set(question.compute), question.id
-        assert called <= set(registry.MODULE_OF) | registry.LOOKUPS | set(registry.BUILTINS)
+        assert called - set(quiz.BUILTINS) or set("*/+-") & set(question.compute), question.id
+        assert called <= set(quiz.MODULE_OF) | quiz.LOOKUPS | set(quiz.BUILTINS)
 
 
 def test_registered_functions_are_those_of_core():
-    for name, module in registry.MODULE_OF.items():
-        function = registry.resolve(name)
+    for name, module in quiz.MODULE_OF.items():
+        function = quiz.resolve(name)
         assert function.__module__.startswith(f"gpuscale.{module}"), name
-    for name in registry.LOOKUPS:
-        assert registry.resolve(name).__module__ == "gpuscale.textbook.quiz.catalogue"
+    for name in quiz.LOOKUPS:
+        assert quiz.resolve(name).__module__ == "gpuscale.textbook.quiz.catalogue"
 
 
 def test_every_registered_name_is_used():
     used = {
         n.func.id for q in QUESTIONS for n in ast.walk(parse(q.compute)) if isinstance(n, ast.Call)
     }
-    assert used == set(registry.MODULE_OF) | registry.LOOKUPS | set(registry.BUILTINS)
+    assert used == set(quiz.MODULE_OF) | quiz.LOOKUPS | set(quiz.BUILTINS)
 
 
 LOOKED_UP = ("gpu", "node", "vendor_gpu", "link", "recipe", "rule", "unit_layout", "nvlink")
@@ -166,7 +165,7 @@ def _answers_with(text, before):
 
         names = {"changed": changed}
         try:
-            found = evaluate(text, lambda n, names=names: names.get(n) or registry.resolve(n))
+            found = evaluate(text, lambda n, names=names: names.get(n) or quiz.resolve(n))
         except ExpressionError:
             continue  # refused: not an answer
         if found != before:
@@ -231,12 +230,12 @@ def test_answers_follow_the_catalogue(monkeypatch, id_, catalogue_key, factor):
     before = quiz.compute(question)
     spec = catalogue.gpu("h100")
     doubled = spec.model_copy(update={catalogue_key: 2 * getattr(spec, catalogue_key)})
-    registry.resolve.cache_clear()
+    quiz.resolve.cache_clear()
     monkeypatch.setattr(catalogue, "gpu", lambda name: doubled)
     try:
         assert quiz.compute(question) == pytest.approx(factor * before, rel=1e-12)
     finally:
-        registry.resolve.cache_clear()
+        quiz.resolve.cache_clear()
 
 
 # --- the evaluator ---
@@ -273,7 +272,7 @@ def test_evaluator_refuses(text):
     from gpuscale.errors import GpuscaleError
 
     with pytest.raises((ExpressionError, GpuscaleError)):
-        evaluate(text, registry.resolve, registry.is_lookup)
+        evaluate(text, quiz.resolve, quiz.is_lookup)
 
 
 def test_explanation_puts_the_numbers_in():

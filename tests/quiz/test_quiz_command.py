@@ -120,10 +120,10 @@ def test_a_mismatch_is_exit_code_1(monkeypatch, capsys, args):
 
 def test_an_answer_that_cannot_be_computed_is_a_mismatch(monkeypatch, capsys):
     from gpuscale.cli.app import run as run_in_process
-    from gpuscale.textbook.quiz import catalogue, registry
+    from gpuscale.textbook.quiz import catalogue, evaluate
 
     bare = catalogue.gpu("h100").model_copy(update={"hbm_bytes_per_s": None})
-    registry.resolve.cache_clear()
+    evaluate.resolve.cache_clear()
     monkeypatch.setattr(catalogue, "gpu", lambda name: bare)
     try:
         assert run_in_process(["quiz", "--document", "000"]) == 1
@@ -131,4 +131,4 @@ def test_an_answer_that_cannot_be_computed_is_a_mismatch(monkeypatch, capsys):
         assert run_in_process(["quiz", "gpu.quiz1.q3.h100"]) == 2
         assert "cannot be computed" in capsys.readouterr().err
     finally:
-        registry.resolve.cache_clear()
+        evaluate.resolve.cache_clear()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.collective.document import COUNTED, CollectiveAnswer, document, sweep_document
 from gpuscale.answers.collective.expected import expected_time
-from gpuscale.answers.rates import check_dtype
-from gpuscale.answers.values import quantity
+from gpuscale.answers.values import check_dtype, quantity
 from gpuscale.answers.values import shape as read_shape
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.network.algorithms import ALGORITHMS

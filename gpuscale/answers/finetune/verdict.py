@@ -14,7 +14,7 @@ from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.normal import Z80
 from gpuscale.core.verdict import LENGTHS, SLIGHT, Open, Verdict, between, deciding, moving, ways
 from gpuscale.io.finetune import finetune_parameters
-from gpuscale.io.step_intervals import spread
+from gpuscale.io.step import spread
 
 PRIORS: dict[str, dict[str, float]] = {
     "recompute": {"full": 0.7, "none": 0.3},

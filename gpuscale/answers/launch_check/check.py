@@ -252,7 +252,7 @@ def _trained(
     from gpuscale.answers.plan.terms import layout_terms
     from gpuscale.io.jobs import step_interval
     from gpuscale.io.software import load_software
-    from gpuscale.io.step_intervals import memory_interval_factor, one_peak
+    from gpuscale.io.step import memory_interval_factor, one_peak
     from gpuscale.launch.layout import layout_of
 
     software = load_software(found.software or "fsdp")

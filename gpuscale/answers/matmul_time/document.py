@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed_text
-from gpuscale.answers.rates import check_dtype, formats_of, matrix_rate
+from gpuscale.answers.values import check_dtype, formats_of, matrix_rate
 from gpuscale.core.formats import compute_dtype, element_bytes
 from gpuscale.core.kernel.calibration import matmul_interval_s
 from gpuscale.core.kernel.expected import expected_elementwise_time_s

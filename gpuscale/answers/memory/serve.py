@@ -37,7 +37,7 @@ from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.serving import load_framework
-from gpuscale.io.step_intervals import one_peak
+from gpuscale.io.step import one_peak
 from gpuscale.render.document import Block, Document, Facts, Point, Text
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.jobs import timed_step
 from gpuscale.io.maturity import settled_for
 from gpuscale.io.software import capabilities_of, load_software, usual_software
-from gpuscale.io.step_intervals import memory_interval_factor
+from gpuscale.io.step import memory_interval_factor
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from gpuscale.core.verdict import (
     probability,
     ways,
 )
-from gpuscale.io.step_intervals import spread
+from gpuscale.io.step import spread
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory

@@ -25,7 +25,7 @@ from gpuscale.core.search.results import SearchResult
 from gpuscale.core.step.operators import peak_flop_per_s
 from gpuscale.core.verdict import deciding
 from gpuscale.io.jobs import job_toml, step_interval
-from gpuscale.io.step_intervals import memory_interval_factor
+from gpuscale.io.step import memory_interval_factor
 
 
 def board_of(case: PlanCase, layout: Layout) -> tuple[LimitRow, ...]:

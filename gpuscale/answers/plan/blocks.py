@@ -28,7 +28,7 @@ from gpuscale.core.plan.why import AXES
 from gpuscale.core.stages import split_text
 from gpuscale.core.step.records import StepResult
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS, gb
-from gpuscale.io.step_intervals import interval_widths
+from gpuscale.io.step import interval_widths
 from gpuscale.render.document import Bars, Column, Facts, Table
 
 PEAK_NOTE = "of the 16-bit peak"

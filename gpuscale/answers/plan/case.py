@@ -25,7 +25,7 @@ from gpuscale.io.hardware import load_cluster
 from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.jobs import job_problem
 from gpuscale.io.software import capabilities_of, load_software
-from gpuscale.io.step_intervals import memory_interval_factor
+from gpuscale.io.step import memory_interval_factor
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan.request import GlobalBatch, Request

@@ -93,7 +93,7 @@ class Roofline(options.Machine, Swept):
 
     def answer(self) -> Document:
         """Answer for a chip, one limit, or the whole board of a model."""
-        from gpuscale.answers.rates import check_dtype
+        from gpuscale.answers.values import check_dtype
 
         if self.dtype is not None:
             check_dtype(self.dtype.strip().lower())

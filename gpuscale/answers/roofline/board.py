@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_degrees
 from gpuscale.answers.options import usual_seq_len
-from gpuscale.answers.rates import matrix_rate
+from gpuscale.answers.values import matrix_rate
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import SOURCE, limits_board
 from gpuscale.core.limits.formulas import tp_limit, tp_max
 from gpuscale.core.limits.records import LimitRow
-from gpuscale.core.model.layer_shape import layer_shape
-from gpuscale.core.model.operators import Operator, operators
+from gpuscale.core.model.layer_shape import Operator, layer_shape, operators
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import Term, made_of
 from gpuscale.errors import GpuscaleError

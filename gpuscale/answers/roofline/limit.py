@@ -313,7 +313,7 @@ def unused(x: Roofline, axis: str) -> tuple[str, ...]:
 
 def axis_links(loaded: Loaded, dtype: str) -> RooflineLinks:
     """Peak and bandwidths of a cluster in the two scopes."""
-    from gpuscale.answers.rates import matrix_rate
+    from gpuscale.answers.values import matrix_rate
 
     spec = loaded.cluster
     gpu = spec.scaleup_bytes_per_s or spec.gpu.scaleup_bytes_per_s

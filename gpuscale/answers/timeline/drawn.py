@@ -24,7 +24,7 @@ from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.jobs import job_problem, step_interval
 from gpuscale.io.maturity import LeastDegrees
 from gpuscale.io.software import load_software, usual_software
-from gpuscale.io.step_intervals import memory_interval_factor
+from gpuscale.io.step import memory_interval_factor
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
 from gpuscale.render.pictures.terminal import drawn

@@ -1,15 +1,87 @@
-"""Widths of a model's main layer, for rooflines that take one layer for all."""
+"""One layer of a model for rooflines: its widths, its operators as work and memory traffic.
+
+Traffic of a fused core: Dao et al. 2022 (FlashAttention, arXiv:2205.14135), section 3.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop
 from gpuscale.core.model.flops import ffn_matrix_weights
 
 if TYPE_CHECKING:
     from gpuscale.core.model.mixers import AnyMixer
     from gpuscale.specs.model import ModelSpec
+
+
+class Operator(NamedTuple):
+    """One operator: a matrix product (m, k) @ (k, n), or an attention core (m, n, k are 0)."""
+
+    name: str
+    flop: float
+    moved_bytes: float
+    m: float = 0.0
+    n: float = 0.0
+    k: float = 0.0
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte moved. [FLOP/byte]."""
+        return self.flop / self.moved_bytes
+
+
+def operators(
+    model: ModelSpec, n_tokens: float, context_tokens: float, decoding: bool
+) -> list[Operator]:
+    """Matrix products and attention cores of each kind of layer, forward, on one GPU, 16 bits.
+
+    `model`: the core of a recurrence has no keys and is left out; its products are listed.
+    `n_tokens`: tokens of one pass; when decoding, the sequences, one token each [1].
+    `context_tokens`: tokens of a sequence [1]. `decoding`: each token attends to `context_tokens`
+    keys of its own; else causal over the sequence.
+
+    An expert sees ``n_tokens top_k / n_experts`` tokens, at least one. A core moves queries, keys,
+    values and outputs once (FlashAttention, arXiv:2205.14135).
+
+    >>> from gpuscale.io.models import load_model
+    >>> found = operators(load_model("llama3-70b").spec, 8192.0, 8192.0, False)
+    >>> [op.name for op in found]
+    ['QKV', 'attention core', 'attention out', 'FFN up', 'FFN down', 'head']
+    """
+    h, t = float(model.hidden_size), n_tokens
+    found: list[Operator] = []
+
+    def product(name: str, n: float, k: float, m: float = t) -> None:
+        found.append(Operator(name, matmul_flop(m, k, n), matmul_bytes(m, k, n), m, n, k))
+
+    for mixer in model.mixers.values():
+        work, cache = mixer.work(model.hidden_size), mixer.cache()
+        for p in work.products[:-1]:
+            product(p.name, p.n, p.k)
+        per_key = mixer.flop_per_key(decoding)
+        if per_key:  # cached: elements that keys and values of one token take in the cache
+            keys = mixer.met_keys(context_tokens)
+            cached = cache.elements_per_token + cache.window_elements_per_token
+            read = keys * cached if decoding else work.exchanged
+            moved = 2.0 * t * (per_key / 2.0 + read)  # queries and outputs, keys and values
+            flop = keys * per_key if decoding else mixer.flop(int(context_tokens))
+            found.append(Operator("attention core", t * flop, moved))
+        for p in work.products[-1:]:
+            product(p.name, p.n, p.k)
+    for f in model.ffns.values():
+        gated = 2.0 if getattr(f, "gated", False) else 1.0
+        if f.kind == "dense":
+            product("FFN up", gated * f.ffn_hidden_size, h)
+            product("FFN down", h, f.ffn_hidden_size)
+        elif f.kind == "moe":
+            each = max(1.0, t * f.top_k / f.n_experts)
+            product("expert up", gated * f.expert_ffn_hidden_size, f.latent_size or h, each)
+            product("expert down", f.latent_size or h, f.expert_ffn_hidden_size, each)
+    product("head", model.vocab_size, h)
+    unique = {(op.name, op.n, op.k, op.flop): op for op in found}
+    return list(unique.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def add_times(times: list[tuple[int, LayerTime]]) -> LayerTime:
 def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout) -> StepResult:
     """Roofline and expected time of one training step.
 
-    `hw`: GPU, cluster and calibration; `io.step_hardware.step_hardware` makes it of presets.
+    `hw`: GPU, cluster and calibration; `io.step.step_hardware` makes it of presets.
     `software`: framework family; `io.software.load_software` makes it of a preset. `layout`:
     parallel degrees, batch, recompute, precision. Returns: both times with their parts, rates, MFU
     and HFU.

@@ -39,7 +39,7 @@ from gpuscale.core.step.step import breakdown, model_stages, shape_of, stage_tim
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names
 from gpuscale.io.software import load_software, software_record
-from gpuscale.io.step_hardware import step_hardware
+from gpuscale.io.step import step_hardware
 from gpuscale.specs.model import ModelSpec
 
 
