@@ -316,3 +316,35 @@ def test_a_ring_between_nodes_is_said_beside_the_tree():
     done = invoke(*"collective all-reduce aws-p4d --gpus 16 --bytes 4GB".split())
     row = next(line for line in done.stdout.splitlines() if line.startswith("as a ring"))
     assert 40 < float(row.split()[3]) < 50
+
+
+SERVED = "serve llama3-70b --cluster aws-p5en --gpus 1 --concurrency 32 --tp 1"
+
+
+@pytest.mark.parametrize("engine", ["trtllm", "vllm", "sglang"])
+def test_more_memory_serves_as_much_where_the_engines_own_settings_begin_to_hold(engine):
+    """Its own settings hold one request at last, where tight ones held twenty."""
+    rates, seen = [], set()
+    for gb in (146, 150, 154, 157, 160, 170, 185):
+        line = f"{SERVED} --chunk 8192 --engine {engine} --set gpu.hbm_bytes={gb}GB"
+        answer = asked(line)
+        rates.append(answer["result"].get("output_tokens_per_s", 0.0))
+        seen |= {w.partition(":")[0] for w in answer["warnings"] if "own settings" in w}
+    assert all(b >= a * 0.99 for a, b in zip(rates, rates[1:], strict=False)), rates
+    assert len(seen) > 1, seen  # no room, and room for some
+
+
+def test_a_chunk_set_by_hand_is_kept_where_memory_is_tight():
+    answer = asked(f"{SERVED} --chunk 4096 --engine trtllm --set gpu.hbm_bytes=152GB --show launch")
+    assert "95 % of the memory, 4,096 tokens a pass" in " ".join(answer["warnings"])
+    assert "4096" in answer["result"]["launch"][0]
+
+
+@pytest.mark.parametrize("factor", [2.0, 4.0])
+def test_a_larger_card_is_offered_no_way_that_does_not_fit(factor):
+    """170.1 GB of 169.9 fits by what is expected and not by the verdict: it is passed over."""
+    where = "dgx-a100"
+    line = f"plan llama3-70b --cluster {where} --gpus 1 --method dora --fit expected"
+    old, new = asked(line), asked(line, *better(where, "all", factor))
+    assert old["result"]["fits"] and new["result"]["fits"]
+    assert new["result"]["tokens_per_s"] > old["result"]["tokens_per_s"]

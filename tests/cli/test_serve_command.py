@@ -394,13 +394,20 @@ def test_cheapest_kind_of_gpu():
     assert len({row["label"].split(":")[0] for row in cheap["rows"]}) > 1
 
 
-def test_a_context_at_the_edge_is_answered_with_a_warning():
+def test_a_context_at_the_edge_is_answered_no_with_the_figures():
     base = ["serve", "qwen3-32b", "--gpu", "a100-80gb", "--gpus", "1", "--burst", "20", "--json"]
     near = invoke(*base, "--input", "4000", "--output-len", "200", "--context", "40960")
-    assert near.returncode == 0
-    assert "may refuse to start" in " ".join(json.loads(near.stdout)["warnings"])
+    said = json.loads(near.stdout)
+    assert (near.returncode, said["result"]["fits"], said["result"]["meets"]) == (1, False, False)
+    assert "probably does not start" in said["summary"][0]["value"] and said["result"]["tpot_mean_s"]
     far = invoke(*base, "--input", "4000", "--output-len", "200", "--context", "131072")
     assert (far.returncode, json.loads(far.stdout)["result"]["fits"]) == (1, False)
+
+
+def test_a_layout_that_holds_the_context_comes_before_one_at_the_edge():
+    line = "serve qwen3-32b --gpu a100-80gb --gpus 2 --burst 20 --input 4000 --output-len 200"
+    found = invoke(*line.split(), *"--context 40960 --json".split())
+    assert (found.returncode, json.loads(found.stdout)["result"]["layout"]["tp"]) == (0, 2)
 
 
 def test_price_of_an_instance_is_split_over_its_gpus():

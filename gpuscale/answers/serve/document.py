@@ -22,7 +22,15 @@ from gpuscale.answers.serve.measured import (
 )
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
 from gpuscale.answers.serve.summary import age_text, habits_line, taken_of
-from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, choose
+from gpuscale.core.serving.choose import (
+    SHOWN,
+    Choice,
+    FoundReplica,
+    Wanted,
+    choose,
+    cramped,
+    preferred,
+)
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.percentiles import LoadResult
 from gpuscale.errors import GpuscaleError
@@ -58,23 +66,36 @@ def serve_document(asked: Serve) -> Document:
         return pareto_document(asked)
     if "," in asked.where:
         return _several(asked)
-    case, found, wanted = settled(asked)
-    if all(not c.what.fits for c in found):
+    case, wanted, choice = settled(asked)
+    if not choice.found and choice.no_room:
         from gpuscale.answers.serve.no_room import no_room_document
 
-        return no_room_document(asked, case, found)
-    choice = choose(found, wanted, asked.seed)
+        return no_room_document(asked, case, choice.no_room)
     return _document(asked, case, wanted, choice)
 
 
-def settled(asked: Serve) -> tuple[ServeCase, list[Candidate], Wanted]:
-    """Say what may be deployed, with settings that people use where the engine's own do not fit."""
+def settled(asked: Serve, shown: int = SHOWN) -> tuple[ServeCase, Wanted, Choice]:
+    """Choose what is deployed, with the engine's own settings or those that people use.
+
+    The latter are tried where the engine's own leave no room, or less than the load needs: the
+    better of both by what is asked for. Nothing that was set by hand is changed.
+    """
     case = cases.case_of(asked)
     found = cases.candidates(asked, case)
-    if all(not c.what.fits for c in found) and not (asked.memory_frac or asked.context):
-        case = cases.tightened(case)
-        found = cases.candidates(asked, case)
-    return case, found, cases.wanted_of(asked, case, found)
+    wanted = cases.wanted_of(asked, case, found)
+    own = choose(found, wanted, asked.seed, shown)
+    by_hand = asked.memory_frac or asked.context
+    if by_hand or (own.best and not cramped(own.best, wanted, cases.TIGHT_SEQUENCES)):
+        return case, wanted, own
+    tight = cases.tightened(asked, case, own.best)
+    found = cases.candidates(asked, tight)
+    wanted = wanted if own.best else cases.wanted_of(asked, tight, found)
+    other = choose(found, wanted, asked.seed, shown)
+    if own.best and (
+        not other.best or preferred(own.best, wanted) <= preferred(other.best, wanted)
+    ):
+        return case, wanted, own
+    return tight, wanted, other
 
 
 def _several(asked: Serve) -> Document:
@@ -132,13 +153,17 @@ def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> 
         rows.append(row)
         shown = load if found is best else shown
     result = _answer(asked, case, wanted, choice, (best, rows, shown, price))
+    said = head(case, wanted, choice, result)
+    if edge := at_the_edge(best):
+        result = replace(result, fits=False, meets=False)
+        said = f"{case.model.name} {edge} Where it starts: {said}"
     return Document.layered(
         "serve",
         inputs_of(asked, case),
         result,
-        serve_summary(asked, head(case, wanted, choice, result), result),
+        serve_summary(asked, said, result),
         details_of(asked, case, wanted, choice, result, price),
-        warnings=(*case.loaded.warnings, *case.notes, *at_the_edge(best)),
+        warnings=(*case.loaded.warnings, *case.notes),
         answered_no=not result.meets,
         terms=terms_of(case, best, result, shown),
         pictures=lambda: load_charts(case, best, wanted) if best.copies else [],
@@ -227,15 +252,15 @@ def _answer(
     )
 
 
-def at_the_edge(best: FoundReplica) -> tuple[str, ...]:
+def at_the_edge(best: FoundReplica) -> str:
     """Say where the longest context promised is beyond the cache, within the estimate's error."""
     what = best.candidate.what
     if isinstance(what, PooledService) or not what.context_lacks_bytes:
-        return ()
+        return ""
     return (
-        f"the cache is estimated at {kv_tokens(what):,.0f} tokens, --context asks "
-        f"{what.demand.most_context:,.0f}: within the error of the estimate, so the engine may "
-        "refuse to start; a larger --memory-frac helps",
+        "probably does not start: the engine refuses where its cache, estimated at "
+        f"{kv_tokens(what):,.0f} tokens, holds less than --context ({what.demand.most_context:,.0f}"
+        "), which is within the error; a larger --memory-frac helps."
     )
 
 

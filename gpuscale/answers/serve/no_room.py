@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ class NoRoom:
     tighter: str  # settings of the engine with which it fits; empty where none do
 
 
-def no_room_document(asked: Serve, case: ServeCase, found: list[Candidate]) -> Document:
+def no_room_document(asked: Serve, case: ServeCase, found: Sequence[Candidate]) -> Document:
     """Say how many bytes are missing by part, the format and the GPUs that would do."""
     from gpuscale.answers.serve.measured import kv_tokens
 
@@ -162,7 +163,7 @@ def _tighter(asked: Serve, case: ServeCase, service: Service) -> str:
 
     if asked.memory_frac or case.tight:
         return ""
-    site = tightened(case).sites[service.site.software.name]
+    site = tightened(asked, case).sites[service.site.software.name]
     one = Service(case.model, service.replica, site, case.demand, service.tuning)
     chunk = f" --chunk {one.scheduler.token_budget // one.replica.dp_attention}"
     words = f"--memory-frac {TIGHT_FRAC:g}{'' if asked.chunk else chunk}"

@@ -12,7 +12,7 @@ from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.document import settled
 from gpuscale.answers.serve.measured import power_of, widths
 from gpuscale.answers.validate.served_rows import kind_of, serve_asked
-from gpuscale.core.serving.choose import FoundReplica, choose
+from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import Row, Rows, number, rows_of
@@ -73,8 +73,8 @@ def served(row: Row, calibration: str | None, known: dict[str, Answered]) -> Ser
 
 def answered(asked: Serve) -> Answered:
     """Answer as `gpuscale serve` does, up to what is printed."""
-    case, candidates, wanted = settled(asked)
-    best = choose(candidates, wanted, asked.seed, shown=1).best
+    case, wanted, choice = settled(asked, shown=1)
+    best = choice.best
     if best is None or best.load is None:
         raise GpuscaleError("does not fit")
     ttft, tpot = widths(case, best, wanted)

@@ -234,10 +234,16 @@ def candidates(job: Job, space: BenchSpace) -> Iterator[Job]:
             yield sharded(with_micro_batch(at, micro), n, stage)
 
 
-def fastest(bench: Bench, job: Job, space: BenchSpace) -> Trial | None:
-    """Return the job of a space that fits and takes the least time a token; None if none fits."""
+def fastest(
+    bench: Bench, job: Job, space: BenchSpace, likely: Callable[[Job], bool] = lambda _: True
+) -> Trial | None:
+    """Return the job of a space that fits and takes the least time a token; None if none fits.
+
+    `likely`: what more must hold of it.
+    """
     held = (j for j in candidates(job, space) if bench.fits(j) and bench.legal(j))
-    return max(map(bench.trial, held), key=lambda t: t.step.tokens_per_s, default=None)
+    tried = sorted(map(bench.trial, held), key=lambda t: -t.step.tokens_per_s)
+    return next((t for t in tried if likely(t.job)), None)
 
 
 def closest(bench: Bench, job: Job, space: BenchSpace) -> Trial:

@@ -101,6 +101,7 @@ def choose(
     best first; those that cannot be better; those without room.
     """
     fitting = [c for c in candidates if c.what.fits and _copies_at_most(c, wanted) >= 1]
+    fitting = [c for c in fitting if not c.what.context_lacks_bytes] or fitting
     lost = tuple(c for c in candidates if not c.what.fits)
     if wanted.concurrency is not None or wanted.burst is not None:
         return _of_a_loop(fitting, lost, wanted, seed)
@@ -248,6 +249,19 @@ def _looped(c: Candidate, copies: int, wanted: Wanted, seed: int) -> FoundReplic
     return FoundReplica(
         c, copies, rate, load, uses[0][0] if uses else "the load", wanted.limits.missed(load)
     )
+
+
+def preferred(f: FoundReplica, wanted: Wanted) -> tuple[float, ...]:
+    """Order by which the best is chosen, lower first."""
+    loop = (wanted.concurrency or wanted.burst) and wanted.n_gpus is not None
+    return _loop_order(f) if loop else _score(f, wanted)
+
+
+def cramped(f: FoundReplica, wanted: Wanted, most: float) -> bool:
+    """Whether the cache of a copy holds fewer than its requests in flight, and than `most`."""
+    each = math.ceil(_together(wanted) / max(1, f.copies))
+    loop = wanted.concurrency or wanted.burst
+    return f.candidate.what.sequences_with_room < (min(most, each) if loop else most)
 
 
 def _loop_order(f: FoundReplica) -> tuple[bool, float, int]:

@@ -92,6 +92,11 @@ class UnderLoad(ABC):
         """Sequences of mean length that the cache holds. [1]."""
 
     @property
+    def context_lacks_bytes(self) -> float:
+        """Memory of a GPU that the longest context needs beyond the cache. [byte]."""
+        return 0.0
+
+    @property
     def most_inside(self) -> float:
         """Requests in flight of which none waits for another's end. [1]."""
         return self.sequences_with_room
