@@ -11,7 +11,7 @@ from gpuscale.answers.serve import reading
 from gpuscale.core.formats import number_format
 from gpuscale.core.serving import layouts
 from gpuscale.core.serving.capacity import Limits
-from gpuscale.core.serving.choose import Candidate, FoundReplica, Wanted
+from gpuscale.core.serving.choose import Candidate, Wanted
 from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
 from gpuscale.core.serving.extras import Extras, Offload
 from gpuscale.core.serving.loads import Demand
@@ -152,49 +152,6 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
 
 PCIE_BYTES_PER_S = 25e9
 """PCIe 4.0 x16 as it is reached, where a GPU does not say."""
-
-
-def _tight_chunk(asked: Serve, soft: ServingSoftware) -> float:
-    """Tokens of a smaller pass, where a prompt may be read in several and nobody set it."""
-    if asked.chunk or (soft.whole_prompts and not soft.mixed):
-        return soft.memory.chunk_tokens
-    return min(float(TIGHT_CHUNK), soft.memory.chunk_tokens)
-
-
-TIGHT_FRAC = 0.95
-TIGHT_CHUNK = 2048
-TIGHT_SEQUENCES = 64
-"""Settings that people use where the engine's own leave no room for the cache."""
-
-
-def tightened(asked: Serve, case: ServeCase, own: FoundReplica | None = None) -> ServeCase:
-    """Give engines more of the memory and smaller passes, and say so.
-
-    `own`: the best with their own settings, if there is one.
-    """
-    sites = {}
-    for engine, site in case.sites.items():
-        memory = replace(
-            site.software.memory,
-            utilisation_frac=max(TIGHT_FRAC, site.software.memory.utilisation_frac),
-            chunk_tokens=_tight_chunk(asked, site.software),
-            sampler_sequences=min(float(TIGHT_SEQUENCES), site.software.memory.sampler_sequences),
-        )
-        soft = replace(
-            site.software,
-            memory=memory,
-            chunk_tokens=memory.chunk_tokens,
-            max_sequences=min(float(TIGHT_SEQUENCES), site.software.max_sequences),
-        )
-        sites[engine] = replace(site, software=soft)
-    chunk = max(site.software.memory.chunk_tokens for site in sites.values())
-    room = own.candidate.what.sequences_with_room if own else 0
-    left = f"room for {room:,.0f} requests" if own else "no room"
-    note = (
-        f"the engine's own settings leave {left}: it takes {100 * TIGHT_FRAC:.0f} % of the memory,"
-        f" {chunk:,.0f} tokens a pass and {asked.max_seqs or TIGHT_SEQUENCES} sequences"
-    )
-    return replace(case, sites=sites, notes=(*case.notes, note), tight=True)
 
 
 def candidates(asked: Serve, case: ServeCase) -> list[Candidate]:

@@ -22,15 +22,8 @@ from gpuscale.answers.serve.measured import (
 )
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
 from gpuscale.answers.serve.summary import age_text, habits_line, taken_of
-from gpuscale.core.serving.choose import (
-    SHOWN,
-    Choice,
-    FoundReplica,
-    Wanted,
-    choose,
-    cramped,
-    preferred,
-)
+from gpuscale.answers.serve.tight import settled
+from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.percentiles import LoadResult
 from gpuscale.errors import GpuscaleError
@@ -72,30 +65,6 @@ def serve_document(asked: Serve) -> Document:
 
         return no_room_document(asked, case, choice.no_room)
     return _document(asked, case, wanted, choice)
-
-
-def settled(asked: Serve, shown: int = SHOWN) -> tuple[ServeCase, Wanted, Choice]:
-    """Choose what is deployed, with the engine's own settings or those that people use.
-
-    The latter are tried where the engine's own leave no room, or less than the load needs: the
-    better of both by what is asked for. Nothing that was set by hand is changed.
-    """
-    case = cases.case_of(asked)
-    found = cases.candidates(asked, case)
-    wanted = cases.wanted_of(asked, case, found)
-    own = choose(found, wanted, asked.seed, shown)
-    by_hand = asked.memory_frac or asked.context
-    if by_hand or (own.best and not cramped(own.best, wanted, cases.TIGHT_SEQUENCES)):
-        return case, wanted, own
-    tight = cases.tightened(asked, case, own.best)
-    found = cases.candidates(asked, tight)
-    wanted = wanted if own.best else cases.wanted_of(asked, tight, found)
-    other = choose(found, wanted, asked.seed, shown)
-    if own.best and (
-        not other.best or preferred(own.best, wanted) <= preferred(other.best, wanted)
-    ):
-        return case, wanted, own
-    return tight, wanted, other
 
 
 def _several(asked: Serve) -> Document:

@@ -159,7 +159,7 @@ def _smaller_format(case: ServeCase, service: Service) -> str | None:
 
 def _tighter(asked: Serve, case: ServeCase, service: Service) -> str:
     """Name settings that leave more for the cache than the engine's own, if they are enough."""
-    from gpuscale.answers.serve.case import TIGHT_FRAC, tightened
+    from gpuscale.answers.serve.tight import TIGHT_FRAC, tightened
 
     if asked.memory_frac or case.tight:
         return ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve.blocks import copies_text, figure, ms, rate_text
 from gpuscale.answers.serve.case import case_of
-from gpuscale.answers.serve.document import settled
+from gpuscale.answers.serve.tight import settled
 from gpuscale.answers.study.jobs import fields_named
 from gpuscale.answers.sweep import option_names
 from gpuscale.core.serving.service import Service
@@ -63,7 +64,7 @@ class PoolAnswer:
     models: tuple[PoolMember, ...]
 
 
-@dataclass(slots=True)
+@dataclass
 class _Part:
     """One model with the answer to it alone: the fewest GPUs; what it has beside others."""
 
@@ -82,12 +83,11 @@ class _Part:
         """GPUs of a replica."""
         return int(self.r.n_gpus // max(1, self.r.replicas))
 
-    @property
+    @cached_property
     def tenant(self) -> Tenant | None:
         """Its replica, where it is the only one and may share a GPU."""
-        _, found, wanted = settled(self.asked)
-        named = (self.r.label, self.r.engine, self.r.weights)
-        what = next(c.what for c in found if (c.label, c.engine, c.weights) == named)
+        _, wanted, choice = settled(self.asked)
+        what = choice.found[0].candidate.what
         if self.r.replicas > 1 or not isinstance(what, Service):
             return None
         shares = what.site.software.memory.rule == "device"

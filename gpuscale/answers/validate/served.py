@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuscale.answers.serve import Serve
 from gpuscale.answers.serve.case import ServeCase
-from gpuscale.answers.serve.document import settled
 from gpuscale.answers.serve.measured import power_of, widths
+from gpuscale.answers.serve.tight import settled
 from gpuscale.answers.validate.served_rows import kind_of, serve_asked
 from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.disaggregated import PooledService
