@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from gpuscale.answers.finetune.case import FinetuneCase
     from gpuscale.answers.plan import Plan
-    from gpuscale.core.finetune.bench import Bench, Trial
+    from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.method import Job
     from gpuscale.render.document import Block
 
@@ -349,27 +349,23 @@ def _recompute_told(asked: Plan) -> bool:
 
 
 def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
-    """Best way on the GPUs, offloading where it must or where the room that it makes pays.
-
-    None is offered of which the verdict would be that it does not fit.
-    """
+    """Best way that the verdict calls fitting, on the host in part where it must or that pays."""
     job, ways = case.job, _space(asked, case.job)
-    benches = [replace(case.bench, end=end) for end in ENDS[asked.fit]]
 
-    def quickest(bench: Bench, stages: tuple[int, ...], **moved: frozenset[str]) -> Trial | None:
-        def likely(j: Job) -> bool:
-            return asked.fit == "tight" or verdict_of(case, j, CHOSEN).fits
+    def likely(j: Job) -> bool:
+        return asked.fit == "tight" or verdict_of(case, j, CHOSEN).fits
 
-        return fastest(bench, job, ways(stages, **moved), likely)
-
-    tried = (quickest(bench, stages) for bench, stages in product(benches, _stages(asked, job)))
+    benches = [replace(case.bench, end=end, likely=likely) for end in ENDS[asked.fit]]
+    tried = (
+        fastest(bench, job, ways(stages)) for bench, stages in product(benches, _stages(asked, job))
+    )
     own = next((found for found in tried if found), None)
     pinned = asked.offload is not None or asked.zero not in (None, 3)
     if pinned or (own and (not asked.gpus or not _cramped(asked, own))):
         return own  # where the number of GPUs is free, more of them come before the host
     for bench in benches:
         known = [moved for moved in FALLBACKS if bench.moves(job.on_host(moved))]
-        away = (quickest(bench, (3,), offload=moved) for moved in known)
+        away = (fastest(bench, job, ways((3,), offload=moved)) for moved in known)
         if got := [t for t in away if t and not _host_is_short(asked, case, t)]:
             best = max(got, key=lambda t: t.step.tokens_per_s)
             gain = best.step.tokens_per_s / own.step.tokens_per_s if own else WORTH_MOVING

@@ -67,6 +67,7 @@ class Bench:
     grouped: bool = False  # batches are of rows of like length
     legal: Callable[[Job], bool] = lambda _: True  # what the framework can run
     end: int = 0  # of the memory interval, that must fit: 1 upper, 0 expected, -1 lower
+    likely: Callable[[Job], bool] = lambda _: True  # what of those that fit may be chosen
 
     def memory(self, job: Job) -> FinetuneMemory:
         """Peak memory of a job."""
@@ -234,16 +235,11 @@ def candidates(job: Job, space: BenchSpace) -> Iterator[Job]:
             yield sharded(with_micro_batch(at, micro), n, stage)
 
 
-def fastest(
-    bench: Bench, job: Job, space: BenchSpace, likely: Callable[[Job], bool] = lambda _: True
-) -> Trial | None:
-    """Return the job of a space that fits and takes the least time a token; None if none fits.
-
-    `likely`: what more must hold of it.
-    """
+def fastest(bench: Bench, job: Job, space: BenchSpace) -> Trial | None:
+    """Return the job of a space that fits and takes the least time a token; None if none fits."""
     held = (j for j in candidates(job, space) if bench.fits(j) and bench.legal(j))
     tried = sorted(map(bench.trial, held), key=lambda t: -t.step.tokens_per_s)
-    return next((t for t in tried if likely(t.job)), None)
+    return next((t for t in tried if bench.likely(t.job)), None)
 
 
 def closest(bench: Bench, job: Job, space: BenchSpace) -> Trial:
