@@ -8,7 +8,7 @@ import pytest
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import IDEAL
-from gpuscale.core.plan import headroom, remedy, sensitivity
+from gpuscale.core.plan import remedy, sensitivity
 from gpuscale.core.plan.estimate import Estimate, _divisible, run_of, sequences_for
 from gpuscale.core.plan.seek import SizeVerdict, doubled_sizes, largest, smallest
 from gpuscale.core.plan.why import grown_part, why_worse
@@ -191,13 +191,13 @@ FRONT = [(1.0, 70.0), (1.04, 66.0), (1.2, 40.0), (1.3, 39.0), (2.0, 25.0)]
 
 
 def test_most_memory_left_at_the_same_speed(monkeypatch):
-    asked = searched(headroom, monkeypatch, FRONT)
+    asked = searched(sensitivity, monkeypatch, FRONT)
     best = FoundLayout(1.0, 1.0, 70.0, Layout(8, 8), "a")
-    chosen = headroom.most_headroom(Job(), None, best)
+    chosen = sensitivity.most_headroom(Job(), None, best)
     assert chosen.peak_bytes == 66.0 and len(asked) == 8
     assert asked[0] == (35.0, 1.0, 1.05)
-    alone = searched(headroom, monkeypatch, FRONT[:1])
-    assert headroom.most_headroom(Job(), None, best) is best
+    alone = searched(sensitivity, monkeypatch, FRONT[:1])
+    assert sensitivity.most_headroom(Job(), None, best) is best
     assert alone[-1][0] == pytest.approx(70 * (1 - 2**-8))
 
 
