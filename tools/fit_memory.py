@@ -69,7 +69,7 @@ GROUPS = (
             and r.layout is not None
             and (r.full_spec == "yes" or r.layout.n_micro_batches in (1, r.layout.pp))
         ),
-        (("live_layers", 0.5), ("gathered_tensors", 1.0), ("fragmentation", 0.03)),
+        (("gathered_tensors", 1.0), ("fragmentation", 0.03)),
     ),
     Group(
         "nanotron",
@@ -108,7 +108,8 @@ def predicted(run: TrainingRun, parameters: MemoryParameters) -> float:
 
 def of_run(run: TrainingRun, family: MemoryParameters) -> MemoryParameters:
     """Parameters of the family with the settings of the run."""
-    own = parameters_of(load_software(run.software), run.options)
+    software = load_software(run.software).model_copy(update=dict(run.changes))
+    own = parameters_of(software, run.options)
     names = (
         "unfused_attention",
         "fused_cross_entropy",

@@ -171,6 +171,7 @@ class StageParams:
     layers: tuple[tuple[int, int], ...]  # (kind, count), in order of the kinds
     n_layers: int
     has_head: bool
+    widest_edge_params: float  # the larger of embedding and head: what is gathered at a time
 
 
 @lru_cache(maxsize=4096)
@@ -264,11 +265,10 @@ def _one_stage(
     experts_split: int,
 ) -> StageParams:
     first, last = stage == 0, stage == pp - 1
-    edge = model.embedding_params if first else 0.0
+    ends = [model.embedding_params if first else 0.0, model.mtp_dense_params if last else 0.0]
     if last and not (model.tied and first):
-        edge += model.head_params
-    if last:
-        edge += model.mtp_dense_params
+        ends[1] += model.head_params
+    edge = sum(ends)
     dense = sum(n * model.kinds[k].dense_params for k, n in layers)
     experts = sum(n * model.kinds[k].expert_params for k, n in layers)
     experts += model.mtp_expert_params if last else 0.0
@@ -283,6 +283,7 @@ def _one_stage(
         dense_params=(dense + edge) / tp,
         expert_params=experts / experts_split,
         edge_params=edge / tp,
+        widest_edge_params=max(ends) / tp,
         largest_layer_params=largest,
         layers=layers,
         n_layers=sum(n for _, n in layers),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SOFTWARE = "megatron-core"
 ANY_SOFTWARE = "any"
+PRETRAIN = "pretrain"
+"""Method of a habit that is of pre-training alone."""
 FUSED_EXPERTS = ("blackwell", "blackwell-ultra")
 """Architectures whose grouped products, SwiGLU and casts are one kernel, in formats with scales of
 blocks: elsewhere the kernels of 2026b are those of before (no row of Hopper gained)."""
@@ -33,7 +35,8 @@ FLASH_FACTORS = {"1": "flash1_factor", "2": "flash2_factor"}
 def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     """Framework family by preset name or TOML path; ``any``: the default's numbers, no rules.
 
-    A version behind a colon chooses habits (`io.frameworks`), not another family.
+    A version behind a colon chooses habits (`io.frameworks`), not another family; those of
+    pre-training are the family's own fields.
 
     Raises GpuscaleError for an unknown name (with the closest one), or a file that cannot be read
     or understood.
@@ -42,10 +45,14 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
         return load_software().model_copy(update={"capabilities": "", "refuses": ()})
     from gpuscale.io.frameworks import framework_habits, named
 
-    if (own := named(arg)).version:
-        framework_habits(arg, {})  # raises where its versions are not known
+    own = named(arg)
     path = Path(arg) if looks_like_path(arg) else preset_path("software", own.name)
-    return _load(path, path.stat().st_mtime_ns if os.path.exists(path) else 0)
+    spec = _load(path, path.stat().st_mtime_ns if os.path.exists(path) else 0)
+    if not own.version:
+        return spec
+    then = framework_habits(arg, {"method": PRETRAIN})  # raises where its versions are not known
+    known = {k: h.value for k, h in then.items() if h.when and k in SoftwareSpec.model_fields}
+    return spec.model_copy(update=known)
 
 
 def usual_software(*clusters: str, catalogue: str | None = None) -> str:

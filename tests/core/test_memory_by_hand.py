@@ -45,6 +45,7 @@ from gpuscale.core.memory.states import (
 )
 from gpuscale.core.memory.terms import stage_terms, usable_term
 from gpuscale.core.model.mixers.kind import CacheShape, Kept
+from gpuscale.core.model.mixers.none import NoMixer
 from gpuscale.core.model.params import KindWeights, ModelWeights
 from gpuscale.core.rules import facts_of
 from gpuscale.core.serving.memory import (
@@ -72,8 +73,8 @@ from gpuscale.io.software import load_software
 from gpuscale.specs.model import DenseFfn, ModelSpec, MoeFfn, NoFfn
 
 MIXER = Kept(latent=4.0, split=10.0, up_projected=3.0, score_heads=2.0)
-DENSE = LayerFacts(2, MIXER, 12.0, 1, 0.0, 0.0, 0.0)
-SPARSE = LayerFacts(2, MIXER, 0.0, 8, 2.0, 16.0, 6.0)
+DENSE = LayerFacts(2, MIXER, 12.0, 1, 0.0, 0.0, 0.0, saved_split=7.0, saved_width=8.0)
+SPARSE = LayerFacts(2, MIXER, 0.0, 8, 2.0, 16.0, 6.0, saved_split=5.0)
 WEIGHTS = ModelWeights(
     kinds=(KindWeights(100.0, 0.0, 100.0), KindWeights(60.0, 400.0, 260.0)),
     names=(("a", "d"), ("a", "e")),
@@ -104,7 +105,6 @@ P = replace(
     ffn_bytes=3.0,
     scores_bytes=5.0,
     expert_hidden_bytes=2.0,
-    per_op_frac=0.25,
 )
 NORMS, LATENT, CORE, FFN = 8.0 * 8, 2.0 * 4, 2.0 * 10, 3.0 * 12
 EXPERTS = 2 * (2.0 * 16 + 3.0 * 6)  # two copies of a token
@@ -124,7 +124,22 @@ SCORES = 5.0 * 2 * 7
         (DENSE, {"recompute": "full"}, 2.0 * 8),
         (DENSE, {"recompute": "full", "tp": 2}, 2.0 * 8),
         (DENSE, {"recompute": "full", "tp": 2, "sequence_parallel": True}, 8.0),
-        (DENSE, {"recompute": "per-op"}, (PLAIN + FFN) / 4),
+        # input of 8 elements and what the policy saves, two bytes each
+        (DENSE, {"recompute": "per-op"}, 2 * (8 + 7 + 8)),
+        (DENSE, {"recompute": "per-op", "tp": 2}, 2 * (8 + 7 / 2 + 8)),
+        (
+            DENSE,
+            {"recompute": "per-op", "tp": 2, "sequence_parallel": True},
+            2 * (8 / 2 + 7 / 2 + 8),
+        ),
+        (SPARSE, {"recompute": "per-op"}, 2 * (8 + 5)),
+        # and two copies of 16 elements, there and back
+        (SPARSE, {"recompute": "per-op", "exchanged": True}, 2 * (8 + 5 + 2 * 2 * 16)),
+        (
+            SPARSE,
+            {"recompute": "per-op", "exchanged": True, "tp": 2, "expert_imbalance": 1.5},
+            2 * (8 + (5 + 2 * 1.5 * 2 * 16) / 2),
+        ),
         (DENSE, {"unfused_attention": True}, PLAIN + FFN + SCORES),
         (DENSE, {"unfused_attention": True, "tp": 2}, NORMS + LATENT + (CORE + FFN + SCORES) / 2),
         (DENSE, {"unfused_attention": True, "recompute": "selective"}, PLAIN + FFN),
@@ -167,14 +182,15 @@ def test_scores_of_a_window_and_norms_of_few_bytes():
 
 
 @pytest.mark.parametrize(
-    ("ffn", "want"),
+    ("ffn", "want", "saved"),  # saved: of the FFN, beside q, v and the output of attention
     [
-        (DenseFfn(ffn_hidden_size=20), (2, 60.0, 1, 0.0, 0.0, 0.0)),
-        (DenseFfn(ffn_hidden_size=20, gated=False), (2, 40.0, 1, 0.0, 0.0, 0.0)),
-        (NoFfn(), (1, 0.0, 1, 0.0, 0.0, 0.0)),
+        (DenseFfn(ffn_hidden_size=20), (2, 60.0, 1, 0.0, 0.0, 0.0), (20, 32)),  # gate, down
+        (DenseFfn(ffn_hidden_size=20, gated=False), (2, 40.0, 1, 0.0, 0.0, 0.0), (20, 0)),  # up
+        (NoFfn(), (1, 0.0, 1, 0.0, 0.0, 0.0), (0, 0)),
         (
             MoeFfn(n_experts=8, top_k=2, expert_ffn_hidden_size=5, shared_ffn_hidden_size=7),
             (2, 21.0, 8, 2.0, 32.0, 15.0),
+            (7, 32),  # of the shared expert alone
         ),
         (
             MoeFfn(
@@ -187,16 +203,19 @@ def test_scores_of_a_window_and_norms_of_few_bytes():
                 dense_ffn_hidden_size=7,
             ),
             (2, 20.0, 8, 2.0, 16.0, 10.0),
+            (3 + 7, 0),
         ),
     ],
 )
-def test_elements_of_a_layer(ffn, want):
+def test_elements_of_a_layer(ffn, want, saved):
     mixer = LLAMA.layer_groups[0].mixer
     found = layer_facts(mixer, ffn, 32)
     rest = (found.ffn, found.n_experts, found.top_k, found.expert_width, found.expert_ffn)
     assert (found.n_sublayers, *rest) == want and found.mixer == mixer.kept()
-    bare = layer_facts(SimpleNamespace(kind="none", kept=Kept), ffn, 32)
-    assert bare.n_sublayers == want[0] - 1
+    attention = 4096 + 1024 + 4096
+    assert (found.saved_split, found.saved_width) == (attention + saved[0], saved[1])
+    bare = layer_facts(NoMixer(), ffn, 32)
+    assert bare.n_sublayers == want[0] - 1 and bare.saved_split == saved[0]
 
 
 # --- parameters ----------------------------------------------------------------------------------
@@ -343,24 +362,26 @@ def test_bytes_of_states(changed, weights, gradients, master, optimizer):
         assert state_rules(Layout(64, 64, **changed), narrow)["master_bytes"] == (5, True)
 
 
-STAGE = StageParams(120.0, 80.0, 20.0, 30.0, ((0, 3), (1, 1)), 4, True)
+STAGE = StageParams(120.0, 80.0, 20.0, 30.0, ((0, 3), (1, 1)), 4, True, 12.0)
 
 
 def test_states_of_a_stage():
-    """120 dense over 4, 80 of experts over 2; ZeRO-3 gathers 2 layers of 30 and the edges of 20."""
+    """120 dense over 4, 80 of experts over 2; ZeRO-3 gathers 2 layers of 30; an edge of 12."""
     p = replace(STATES, unsharded_layers=2.0)
 
     def block(**changed):
         return state_block(STAGE, Layout(64, 64, **changed), p, 4, 2)
 
-    assert block(zero_stage=1) == StateBlock(400, 800, 5 * 70, 8.5 * 70, 0.0)
-    assert block(zero_stage=3) == StateBlock(420, 280, 0, 595, 6 * 80)
-    assert block(zero_stage=3, pp=2).unsharded_bytes == 6 * 200
-    assert block(zero_stage=3, schedule="dualpipe", pp=2).unsharded_bytes == 6 * 400
+    assert block(zero_stage=1) == StateBlock(400, 800, 5 * 70, 8.5 * 70, 0.0, 0.0)
+    at_loss, at_layer = 6 * 12 + 2 * 30, 6 * 2 * 30 + 4 * 12  # weights of 2 bytes, gradients of 4
+    assert block(zero_stage=3) == StateBlock(420, 280, 0, 595, at_loss, at_layer)
+    whole = block(zero_stage=3, pp=2)
+    assert (whole.unsharded_loss_bytes, whole.unsharded_layer_bytes) == (6 * 200, 6 * 200)
+    assert block(zero_stage=3, schedule="dualpipe", pp=2).unsharded_layer_bytes == 6 * 400
     many = state_block(STAGE, Layout(64, 64, zero_stage=3), replace(p, unsharded_layers=99), 4, 2)
-    assert many.unsharded_bytes == 6 * 200
+    assert many.unsharded_layer_bytes == 6 * 200 + 4 * 12
     alone = state_block(STAGE, Layout(64, 64, zero_stage=3), p, 1, 1)
-    assert alone.unsharded_bytes == 0.0
+    assert alone.unsharded_loss_bytes == alone.unsharded_layer_bytes == 0.0
     assert block(zero_stage=1, schedule="dualpipe", pp=4).weights_bytes == 800
     assert held_params(STAGE, Layout(64, 64, schedule="dualpipe", pp=4)) == (240.0, 160.0)
 
@@ -412,7 +433,7 @@ def test_what_a_stage_keeps(changed, offloaded, share, kept):
     layout = Layout(64, 64, **changed)
     assert kept_share(STAGE, layout, offloaded) == share
     assert close(kept_bytes(STAGE, ACTS, layout, offloaded), kept)
-    empty = StageParams(30.0, 0.0, 30.0, 0.0, (), 0, True)
+    empty = StageParams(30.0, 0.0, 30.0, 0.0, (), 0, True, 30.0)
     assert kept_bytes(empty, ACTS, layout, offloaded) == 0.0
 
 
@@ -477,10 +498,12 @@ def test_what_a_stage_works_in():
     loss = replace(IDEAL, live_layers=600.0)
     assert stage_of(loss).working_bytes == 600 * 70 - 36e3
     assert stage_of(replace(IDEAL, live_layers=1.0)).working_bytes == 0.0
-    empty = StageParams(30.0, 0.0, 30.0, 0.0, (), 0, True)
+    empty = StageParams(30.0, 0.0, 30.0, 0.0, (), 0, True, 30.0)
     assert stage_of(p, stage=empty, recompute="full").working_bytes == 4 * 8000 + 11
     gathered = stage_of(replace(IDEAL, **quiet), zero_stage=3, dp=4)
-    assert gathered.working_bytes == 4 * (30 + 20)
+    assert gathered.working_bytes == 4 * 30 + 2 * 12  # a layer's backward pass, not the loss
+    head = stage_of(IDEAL, zero_stage=3, dp=4)
+    assert head.working_bytes == 4 * 12 + 2 * 30  # logits outweigh the layer
     around = replace(IDEAL, fragmentation=1.1, context_bytes=500.0)
     found, bare = stage_of(around), stage_of()
     assert close(found.fragmentation_bytes, 0.1 * bare.total_bytes)
@@ -508,7 +531,9 @@ def test_activations_of_a_layout():
     assert layout_activations(TOY, plain, layout)[0].whole_bytes == wide[0].whole_bytes
     own = replace(P, selective_per_op=True)
     some = layout_activations(TOY, own, replace(layout, recompute="selective"))
-    assert some[0].kept_bytes == some[0].whole_bytes / 4
+    assert some[0].kept_bytes == 2 * (8 / 2 + 7 / 2 + 8) * 32
+    far = layout_activations(TOY, own, replace(layout, recompute="selective", ep=2))
+    assert far[1].kept_bytes - some[1].kept_bytes == 2 * 2 * 2 * 16 / 2 * 32
     short = layer_activations(TOY, P, 32.0, 64, 1, 1, False, "none")
     assert short[0].kept_bytes == short[0].whole_bytes == 32 * (PLAIN + FFN)
 

@@ -127,12 +127,13 @@ def test_weights_of_stages():
     layout = Layout(1, 1, tp=2, pp=2, ep=4, etp=2, dp=4)
     first, last = layout_stages(TOY, "even", replace(layout, stage_layers=(3, 2)))
     assert first == StageParams(
-        (260 + 50) / 2, 400 / 8, 50 / 2, 60 / 2 + 400 / 8, ((0, 2), (1, 1)), 3, False
+        (260 + 50) / 2, 400 / 8, 50 / 2, 60 / 2 + 400 / 8, ((0, 2), (1, 1)), 3, False, 50 / 2
     )
     assert last == StageParams(
-        (120 + 38) / 2, 816 / 8, 38 / 2, 60 / 2 + 400 / 8, ((1, 2),), 2, True
+        (120 + 38) / 2, 816 / 8, 38 / 2, 60 / 2 + 400 / 8, ((1, 2),), 2, True, 38 / 2
     )
     (whole,) = layout_stages(TOY, "even", Layout(1, 1))
+    assert whole.widest_edge_params == 50
     assert whole.dense_params == 2 * 100 + 3 * 60 + 50 + 30 + 8
     assert whole.expert_params == 1216.0 and whole.largest_layer_params == 460
     tied = replace(TOY, tied=True)

@@ -140,7 +140,7 @@ def _ideal(ideal: MemoryParameters, p: MemoryParameters) -> MemoryParameters:
 
 OF_JOB = (
     "weights_bytes gradients_bytes gradients_bytes_fp16 master_bytes optimizer_bytes "
-    "sharded_weights_bytes fused_cross_entropy loss fused_linear_ce per_op_frac selective_per_op "
+    "sharded_weights_bytes fused_cross_entropy loss fused_linear_ce selective_per_op "
     "quantised_inputs narrow_weights fp8_orientations unfused_attention stage_split "
     "expert_imbalance"
 ).split()

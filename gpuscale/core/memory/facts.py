@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.model.linears import ffn_maps
 from gpuscale.core.model.mixers.kind import Kept
 from gpuscale.core.model.params import ModelWeights, model_weights
 
@@ -26,6 +27,8 @@ class LayerFacts:
     top_k: float  # routed copies of a token
     expert_width: float  # hidden elements of one routed copy
     expert_ffn: float  # FFN elements of one routed copy
+    saved_split: float = 0.0  # by a per-operator policy, split by TP: see `saved_elements`
+    saved_width: float = 0.0  # the same, whole on every rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +40,33 @@ class ModelFacts:
     weights: ModelWeights
     kinds: tuple[LayerFacts, ...]  # as numbered by `weights.sequence`
     n_mtp_layers: int
+
+
+def saved_elements(mixer: Any, ffn: Any, hidden_size: int) -> tuple[float, float]:
+    """Elements of a token that a per-operator policy saves: (split by TP, whole). [1].
+
+    Saved are the outputs of every second product and of fused attention; grouped products of routed
+    experts are computed again. The products back to the model's width end in partial sums of whole
+    tokens.
+
+    References
+    ----------
+    .. [1] torchtitan 0.2.0, `distributed/activation_checkpoint.py`: `_custom_policy`;
+       `models/llama3/infra/parallelize.py`: `_op_sac_save_list`.
+
+    >>> from gpuscale.io.models import load_model
+    >>> llama = load_model("llama3-8b").spec  # q, v and the FFN's gate, the attention's output
+    >>> saved_elements(llama.mixers[0], llama.ffns[0], 4096) == (4096 + 1024 + 14336 + 4096, 4096)
+    True
+    """
+    maps = [m for m in (*mixer.maps(hidden_size), *ffn_maps(ffn, hidden_size)) if m.copies == 1]
+    back = ("attention out", "y act")
+    core = sum(m.n_in for m in maps if m.reads == back[0]) if mixer.kept().score_heads else 0.0
+    saved = maps[::2]
+    return (
+        core + sum(m.n_out for m in saved if m.reads not in back),
+        sum(m.n_out for m in saved if m.reads in back),
+    )
 
 
 def layer_facts(mixer: Any, ffn: Any, hidden_size: int) -> LayerFacts:
@@ -51,6 +81,7 @@ def layer_facts(mixer: Any, ffn: Any, hidden_size: int) -> LayerFacts:
         n_experts, top_k = ffn.n_experts, float(min(ffn.top_k, ffn.n_experts))
         expert_width = float(ffn.latent_size or hidden_size)
         expert_ffn = matrices * ffn.expert_ffn_hidden_size
+    saved = saved_elements(mixer, ffn, hidden_size)
     return LayerFacts(
         n_sublayers=(mixer.kind != "none") + (ffn.kind != "none"),
         mixer=mixer.kept(),
@@ -59,6 +90,8 @@ def layer_facts(mixer: Any, ffn: Any, hidden_size: int) -> LayerFacts:
         top_k=top_k,
         expert_width=expert_width,
         expert_ffn=expert_ffn,
+        saved_split=saved[0],
+        saved_width=saved[1],
     )
 
 

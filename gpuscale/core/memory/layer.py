@@ -21,6 +21,7 @@ def layer_bytes(
     modules: tuple[str, ...] = ("core_attn",),
     eight_bit: bool = False,
     expert_imbalance: float = 1.0,
+    exchanged: bool = False,
 ) -> float:
     """Activation bytes that one layer keeps for one micro-batch on one GPU.
 
@@ -33,11 +34,12 @@ def layer_bytes(
     `context_tokens`: whole sequence, the length of a row of the score matrix [1]. `tp, etp`: tensor
     and expert-tensor parallel degree [1]. `sequence_parallel`: norms and residuals are split along
     the sequence over TP. `unfused_attention`: score matrices are stored. `recompute`: ``none``,
-    ``selective`` (`modules` recomputed), ``full`` (only the input kept), ``per-op``. `modules`: for
-    ``selective``. `eight_bit`: inputs of linears are kept in 8 bits (Transformer Engine, fp8 and
-    narrower formats): one byte less for each norm output, FFN input of the down projection, expert
-    input. `expert_imbalance`: tokens of the busiest expert rank over the mean [1]. Returns: bytes
-    [byte].
+    ``selective`` (`modules` recomputed), ``full`` (only the input kept), ``per-op`` (input, and
+    what `saved_elements` counts; `exchanged`: also the tokens that all-to-alls brought to experts
+    and back). `modules`: for ``selective``. `eight_bit`: inputs of linears are kept in 8 bits
+    (Transformer Engine, fp8 and narrower formats): one byte less for each norm output, FFN input of
+    the down projection, expert input. `expert_imbalance`: tokens of the busiest expert rank over
+    the mean [1]. Returns: bytes [byte].
 
     References
     ----------
@@ -46,6 +48,10 @@ def layer_bytes(
     whole = tp if sequence_parallel else 1
     if recompute == "full":
         return 2.0 * hidden_size * tokens / whole
+    if recompute == "per-op":
+        routed = 2.0 * expert_imbalance * layer.top_k * layer.expert_width if exchanged else 0.0
+        split = (layer.saved_split + routed) / tp
+        return 2.0 * (hidden_size / whole + split + layer.saved_width) * tokens
     drop = modules if recompute == "selective" else ()
     narrow = 1.0 if eight_bit else 0.0
     ffn_bytes = software.ffn_bytes * (1 - narrow / 6)  # a third of the elements at half the bytes
@@ -67,5 +73,4 @@ def layer_bytes(
         width = layer.expert_width * etp
         copy = software.expert_hidden_bytes * (1 - narrow / 2) * width + ffn
         per_token += expert_imbalance * layer.top_k * copy / tp
-    kept = per_token * tokens
-    return software.per_op_frac * kept if recompute == "per-op" else kept
+    return per_token * tokens

@@ -49,11 +49,10 @@ class FamilyMemory:
     quantised_inputs: bool = False  # fp8 runs keep the inputs of linears in one byte
     paged_stash: Annotated[float, Within(1, 10)] = 1.0  # pages of experts in a whole graph
     scores_bytes: Factor = 5.0  # unfused attention, per head and pair of tokens
-    per_op_frac: Factor = 0.5  # kept by per-operator recomputation
     live_layers: Factor = 1.0  # backward of one layer: gradients beside what it keeps, in layers
     gathered_tensors: Factor = 2.0  # sequence-parallel gathers alive, in T x H elements
     logits_bytes: Factor = 12.0  # per logit: bf16 and fp32 copies, softmax, gradient
-    fused_logits_bytes: Factor = 6.0  # with fused cross entropy
+    fused_logits_bytes: Factor = 6.0  # with fused or compiled cross entropy
     whole_logits_bytes: Factor = 0.0  # per logit, not split by TP
     fused_linear_ce: bool = False  # head and loss in chunks: no logits stored
     head_gradient_bytes: Factor = 0.0  # gradient of the head beside the main gradients
@@ -182,7 +181,8 @@ def parameters_of(
         **values,
         stage_split=software.stage_split,
         unfused_attention=given.get("attention", software.attention_on(architecture)) == "unfused",
-        fused_cross_entropy=bool(given.get("fused_cross_entropy", software.fused_cross_entropy)),
+        fused_cross_entropy=bool(given.get("fused_cross_entropy", software.fused_cross_entropy))
+        or (software.compiled and software.compiled_loss),
         loss=str(given.get("loss", software.loss)),
         recompute_modules=tuple(modules),
         offloaded_layers=int(str(given.get("offload_layers", 0))),

@@ -35,7 +35,8 @@ class StateBlock:
     gradients_bytes: float
     master_bytes: float
     optimizer_bytes: float
-    unsharded_bytes: float
+    unsharded_loss_bytes: float  # gathered while the loss is taken
+    unsharded_layer_bytes: float  # and while a layer's backward pass runs
 
 
 @lru_cache(maxsize=8192)
@@ -49,8 +50,12 @@ def layer_activations(
     sequence_parallel: bool,
     recompute: str,
     precision: str = "bf16",
+    exchanged: bool = False,
 ) -> tuple[KindActivations, ...]:
-    """Activations of each kind of layer: depends on micro-batch, cp, tp, etp and recompute only."""
+    """Activations of each kind of layer: depends on micro-batch, cp, tp, etp and recompute only.
+
+    `exchanged`: tokens go to experts on other ranks.
+    """
     eight_bit = parameters.quantised_inputs and is_narrow(precision)
 
     def bytes_of(kind: int, mode: str) -> float:
@@ -68,6 +73,7 @@ def layer_activations(
             modules=parameters.recompute_modules,
             expert_imbalance=parameters.expert_imbalance,
             eight_bit=eight_bit,
+            exchanged=exchanged,
         )
 
     return tuple(
@@ -90,6 +96,7 @@ def layout_activations(
         sequence_parallel=layout.sequence_parallel,
         recompute=meant_recompute(layout.recompute, parameters.selective_per_op),
         precision=layout.precision,
+        exchanged=layout.ep > 1,
     )
 
 
@@ -159,8 +166,10 @@ def state_block(
 ) -> StateBlock:
     """States of one stage on one GPU: recipe, ZeRO stage, offload.
 
-    ZeRO-3 keeps shards, and gathers `unsharded_layers` layers and the embedding or head with
-    their gradients; with a pipeline it keeps the whole stage gathered over the micro-batches.
+    ZeRO-3 keeps shards. Gathered are, at the loss, the head (the embedding where it is wider) with
+    its gradient and the last layer; in a layer's backward pass `unsharded_layers` layers with their
+    gradients, while that of the head is reduced. With a pipeline the whole stage stays gathered
+    over the micro-batches.
     """
     p = parameters
     dense, experts = held_params(stage, layout)
@@ -173,12 +182,17 @@ def state_block(
             states[name] = rules[name][0] * (dense / most[0] + experts / most[1])
     linears, more = narrow_weights(stage, layout, p)
     states["weights_bytes"] += linears * more
-    unsharded = 0.0
+    at_loss = at_layer = 0.0
     if layout.zero_stage == 3 and n_dense > 1:
-        layers = p.unsharded_layers * stage.largest_layer_params + stage.edge_params
-        gathered = whole if layout.pp > 1 else min(whole, layers)
-        unsharded = (p.weights_bytes + rules["gradients_bytes"][0]) * gathered
-    return StateBlock(**states, unsharded_bytes=unsharded)
+        weight, gradient = p.weights_bytes, rules["gradients_bytes"][0]
+        layer, edge = stage.largest_layer_params, stage.widest_edge_params
+        if layout.pp > 1:
+            at_loss = at_layer = (weight + gradient) * whole
+        else:
+            layers = min(p.unsharded_layers * layer, whole)
+            at_loss = (weight + gradient) * edge + weight * min(layer, layers)
+            at_layer = (weight + gradient) * layers + gradient * edge
+    return StateBlock(**states, unsharded_loss_bytes=at_loss, unsharded_layer_bytes=at_layer)
 
 
 def away_frac(n_layers: int, layout: Layout, offloaded: int) -> float:
@@ -286,8 +300,9 @@ def one_stage(
     live = live_bytes(stage, acts, p, layout.recompute)
     head = p.head_gradient_bytes * model.vocab_size * model.hidden_size / layout.tp
     head = head if stage.has_head else 0.0
-    extra = max(0.0, live - logits)  # the logits are gone when the layers' backward runs
-    working = extra + head + state.unsharded_bytes + passing_bytes(model, layout, p)
+    # the logits are gone when the layers' backward runs
+    working = max(state.unsharded_loss_bytes, live + state.unsharded_layer_bytes - logits)
+    working += head + passing_bytes(model, layout, p)
     allocated = (
         state.weights_bytes
         + state.gradients_bytes

@@ -120,7 +120,7 @@ def _states_bytes(p: Problem, stage: StageParams, layout: Layout) -> float:
         + block.gradients_bytes
         + block.master_bytes
         + block.optimizer_bytes
-        + block.unsharded_bytes
+        + block.unsharded_layer_bytes
     )
 
 

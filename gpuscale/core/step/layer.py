@@ -326,12 +326,15 @@ def recompute_s(
     Full repeats the forward pass with its collectives, in PyTorch up to the last input that the
     backward pass needs (`torch.utils.checkpoint`, early stop); selective repeats the named modules,
     by default the attention core (Korthikanti et al. 2022, section 5; `mlp` means the dense one);
-    per-op repeats the cheap operators and about a third of the multiplies (torchtitan's policy).
+    per-op repeats the cheap operators and about a third of the multiplies (torchtitan's policy), of
+    experts all.
     """
     if recompute == "full":
         return forward_s
     if recompute == "per-op":
-        return hw.form.per_op_recompute_frac * (mix.linear_fwd_s + mlp.linear_fwd_s) + rest_s
+        frac = hw.form.per_op_recompute_frac
+        ffn_s = mlp.linear_fwd_s * (1.0 if is_moe else frac)
+        return frac * mix.linear_fwd_s + ffn_s + rest_s
     if recompute != "selective":
         return 0.0
     cost = {

@@ -122,6 +122,8 @@ def changes_of(row: Row, family: str, layout: Layout) -> dict[str, object]:
         changes["outer_shards"] = True  # perf_recipes/nemotronh/common.py: outer_dp_sharding
     if family == "megatron-deepspeed" and layout.zero_stage == 0:
         changes["scatter_gather"] = True  # Megatron's pipeline, not DeepSpeed's engine
+    if family == "torchtitan" and re.search(r"2024-?\d\d|performance\.md", row.get("citation", "")):
+        changes["compiled_loss"] = False  # since pytorch/torchtitan#1033, 2025-03-30
     if "eager" in notes or (plain and "compile" not in notes):  # torchtitan's default is eager
         changes["compiled"] = False
     return changes
