@@ -14,7 +14,7 @@ from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of
 FIXED = {"overlap_pp": (True,), "overlap_dp": (True,), "offload_optimizer": (False,)}
 JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
     ("dense", 8, 80, {}, (38, 0, 2350, 5573)),
-    ("dense", 8, 7, {"offload_optimizer": (False, True)}, (102, 4835, 6890, 4095)),
+    ("dense", 8, 7, {"offload_optimizer": (False, True)}, (102, 4722, 6890, 4208)),
     ("dense", 32, 80, {}, (40, 0, 10740, 10978)),
     ("dense", 32, 7, {}, (40, 2159, 8838, 10721)),
     ("dense", 32, 2, {}, (0, 21758, 0, 0)),
