@@ -348,12 +348,14 @@ def moments(
     """
     stage = layout_stages(model.weights, parameters.stage_split, layout)[held.stage]
     acts = layout_activations(model, parameters, layout)
-    live = live_bytes(stage, acts, parameters, layout.recompute)
-    at_work = max(held.logits_bytes, live)
+    state = state_block(stage, layout, parameters, *shards(layout))
+    at_loss = held.logits_bytes + state.unsharded_loss_bytes
+    at_layer = live_bytes(stage, acts, parameters, layout.recompute) + state.unsharded_layer_bytes
+    at_work = max(at_loss, at_layer)
     less = {
-        "backward": at_work - live,
-        "loss": at_work - held.logits_bytes,
-        "evaluation": at_work - held.logits_bytes + held.activations_bytes,
+        "backward": at_work - at_layer,
+        "loss": at_work - at_loss,
+        "evaluation": at_work - at_loss + held.activations_bytes,
         "optimizer step and saving": held.allocated_bytes - held.states_bytes,
     }
     reserved = held.reserved_bytes / held.allocated_bytes

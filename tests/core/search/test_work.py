@@ -16,13 +16,13 @@ JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
     ("dense", 8, 80, {}, (38, 0, 2350, 5573)),
     ("dense", 8, 7, {"offload_optimizer": (False, True)}, (102, 4722, 6890, 4208)),
     ("dense", 32, 80, {}, (40, 0, 10740, 10978)),
-    ("dense", 32, 7, {}, (40, 2159, 8838, 10721)),
+    ("dense", 32, 7, {}, (36, 2141, 8846, 10735)),
     ("dense", 32, 2, {}, (0, 21758, 0, 0)),
-    ("dense", 32, 4, {"recompute_layers": (1, 2), "recompute": ("full",)}, (14, 9565, 828, 294)),
+    ("dense", 32, 4, {"recompute_layers": (1, 2), "recompute": ("full",)}, (15, 9563, 828, 295)),
     (
         *("dense", 32, 7),
         {"cp": (1, 2, 4), "cp_kind": ("ring", "ulysses"), "order": ORDERS},
-        (35, 1631, 6602, 6914),
+        (33, 1619, 6610, 6920),
     ),
     (
         *("dense", 16, 80),
@@ -30,7 +30,7 @@ JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
         (41, 0, 13935, 27562),
     ),
     ("moe", 16, 80, {}, (35, 0, 3745, 47569)),
-    ("moe", 16, 7, {}, (39, 2183, 4890, 44237)),
+    ("moe", 16, 7, {}, (38, 2173, 4890, 44248)),
     ("moe", 16, 4, {"etp": (1, 0), "sequence_parallel": (True, False)}, (0, 76257, 0, 0)),
     (
         *("moe", 16, 7),
@@ -40,7 +40,7 @@ JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
     (
         *("dense", 16, 7),
         {"offload_activations": (False, True), "overlap_tp": (False, True)},
-        (60, 3720, 0, 30022),
+        (70, 3677, 0, 30055),
     ),
 ]
 
