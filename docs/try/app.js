@@ -8,6 +8,14 @@ const node = (tag, more = {}, ...inside) => {
   made.append(...inside);
   return made;
 };
+// once before the next frame, however often it is asked for
+const soon = (go) => {
+  let waits = false;
+  return () => {
+    if (!waits) requestAnimationFrame(() => { waits = false; go(); });
+    waits = true;
+  };
+};
 const fields = () => [...TASKS[task].fields, ...TASKS[task].more];
 const pinned = () => Object.fromEntries(TASKS[task].pins.filter((name) => form[name]).map((name) => [name, form[name]]));
 
@@ -247,17 +255,18 @@ function slider(one, all, figures) {
       if (seen.length) along(boxes[k].lastChild, f, one, rows, all[i].value, Math.max(...seen) / Math.min(...seen) > 20);
     });
   };
+  const later = soon(redraw);
   range.addEventListener("input", redraw);
   range.addEventListener("change", () => { form[one.name] = String(all[+range.value].value); if ($(one.name)) $(one.name).value = form[one.name]; send(0, true); });
   const order = all.map((_, i) => i).sort((a, b) => Math.abs(a - here) - Math.abs(b - here));
   for (const i of order) Promise.resolve(answered(all[i].question, 3)).then((made) => {
     if (mine !== latest) return;
     results[i] = made.error || made.answer.result.fits === false ? false : made.answer.result;
-    redraw();
+    later();
   });
   const box = node("div", { className: "knob" }, node("label", { htmlFor: range.id }, `${one.label} `, said), range, node("div", { className: "figures" }, ...boxes));
   watch(box, redraw);
-  queueMicrotask(redraw);
+  later();
   return box;
 }
 
@@ -307,7 +316,7 @@ async function pictures() {
   const add = (charts) => {
     if (mine !== latest) return;
     for (const chart of charts) if (!mine.charts.some((c) => c.key === chart.key)) mine.charts.push(chart);
-    tabs();
+    tabsSoon();
   };
   const [made, events, ...others] = wanted;
   const whole = search(task, options);
@@ -346,6 +355,8 @@ function tabs() {
   $("panel").setAttribute("aria-labelledby", `tab-${now.key}`);
   panel(now);
 }
+
+const tabsSoon = soon(tabs);
 
 $("tabs").addEventListener("keydown", (e) => {
   const all = [...$("tabs").children];

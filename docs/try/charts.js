@@ -34,8 +34,10 @@ function even(low, high, most, dim) {
   const by = [1, 2, 5, 10].find((m) => m * ten >= raw) * ten;
   return Array.from({ length: Math.max(0, Math.floor(high / unit / by) - Math.ceil(low / unit / by) + 1) }, (_, i) => (Math.ceil(low / unit / by) + i) * by * unit);
 }
+// in powers of 2 every tick keeps its text: those of 10 lose it at 8.64e6 s, which are 100 d
+const kind = (log) => (log ? { type: "log", base: 2 } : { type: "linear" });
 const scale = (axis, more = {}) => ({
-  label: axis.label, type: axis.log ? "log" : "linear", tickFormat: (v) => shown(v, axis.dim), ...(axis.at?.length ? { ticks: axis.at } : {}), ...more,
+  label: axis.label, ...kind(axis.log), tickFormat: (v) => shown(v, axis.dim), ...(axis.at?.length ? { ticks: axis.at } : {}), ...more,
 });
 // the key of colours, above a chart
 function key(names, colours) {
@@ -75,7 +77,7 @@ function lines({ x, y, series, marks }, width, picked) {
     color: { domain: named, range: named.map((n, i) => SERIES[i % SERIES.length]) }, inset: 8,
     marks: [
       ...(marks ?? []).map((m) => (m.axis === "x" ? Plot.ruleX : Plot.ruleY)([m.value], { stroke: "var(--no)", strokeDasharray: "4 3" })),
-      ...(marks ?? []).map((m) => Plot.text([m.label], { [m.axis]: m.value, frameAnchor: m.axis === "x" ? "top" : "right", dx: m.axis === "x" ? -4 : 0, dy: m.axis === "x" ? 4 : -7, textAnchor: "end", fill: "var(--no)" })),
+      ...(marks ?? []).map((m) => Plot.text([m.label], { [m.axis]: m.value, frameAnchor: m.axis === "x" ? "top" : "right", dx: m.axis === "x" ? -4 : 0, dy: m.axis === "x" ? 4 : -7, textAnchor: "end", fill: "var(--no)", stroke: "var(--bg)", strokeWidth: 4 })),
       Plot.line(rows.filter((r) => r.drawn), { x: "x", y: "y", z: "i", stroke: (r) => r.name || named[0] || "", strokeWidth: 2 }),
       Plot.dot(rows.filter((r) => r.dots), { x: "x", y: "y", fill: (r) => r.name || "", r: 4.5, stroke: "var(--bg)" }),
       ...(picked ?? []).map((p) => Plot.dot([p], { x: "x", y: "y", r: 9, stroke: "var(--fg)", strokeWidth: 2 })),
@@ -160,8 +162,8 @@ export function along(box, { label, dim }, one, rows, value, log) {
   const said = rows.map((r) => shown(r.x, one.dim).length);
   const made = Plot.plot({
     width, height: 112, marginLeft: 14 + 6.6 * Math.max(2, ...ticks.map((v) => shown(v, dim).length)), marginRight: 16, marginBottom: 26, marginTop: 14, style: { fontSize: "12px" },
-    x: { type: "log", base: 2, label: null, ticks: few(rows.map((r) => r.x), width / (24 + 8 * Math.max(...said))), tickFormat: (v) => shown(v, one.dim), domain: [rows[0].x, rows.at(-1).x] },
-    y: { label: null, ticks, grid: true, tickFormat: (v) => shown(v, dim), type: log ? "log" : "linear", zero: !log },
+    x: { ...kind(true), label: null, ticks: few(rows.map((r) => r.x), width / (24 + 8 * Math.max(...said))), tickFormat: (v) => shown(v, one.dim), domain: [rows[0].x, rows.at(-1).x] },
+    y: { label: null, ticks, grid: true, tickFormat: (v) => shown(v, dim), ...kind(log), zero: !log },
     marks: [
       Plot.line(known, { x: "x", y: "y", stroke: "var(--m-forward)", strokeWidth: 2 }),
       Plot.dot(known, { x: "x", y: "y", fill: "var(--m-forward)", r: (r) => (r.x === value ? 6 : 3) }),

@@ -284,8 +284,32 @@ def serve() -> None:
             on_list_resources=list_resources,
             on_read_resource=read_resource,
         )
-        async with stdio_server() as (reading, writing):
-            await server.run(reading, writing, server.create_initialization_options())
+        left: set[Any] = set()  # requests that wait: what was piped in ends before its answers
+
+        async def requests(came: Any, to: Any) -> None:
+            async with to:
+                async for one in came:
+                    said = getattr(one, "message", None)
+                    left.update(
+                        [said.id] if hasattr(said, "method") and hasattr(said, "id") else ()
+                    )
+                    await to.send(one)
+                for _ in range(200):
+                    await anyio.sleep(0.01 if left else 0.0)
+
+        async def answers(came: Any, to: Any) -> None:
+            async with to:
+                async for one in came:
+                    await to.send(one)
+                    left.discard(getattr(one.message, "id", None))
+
+        async with stdio_server() as (reading, writing), anyio.create_task_group() as both:
+            asked, asking = anyio.create_memory_object_stream[Any]()
+            made, making = anyio.create_memory_object_stream[Any]()
+            both.start_soon(requests, reading, asked)
+            both.start_soon(answers, making, writing)
+            async with made:
+                await server.run(asking, made, server.create_initialization_options())
 
     anyio.run(run)
 
@@ -294,6 +318,7 @@ def about(name: str) -> dict[str, Any]:
     """Say what is listed of a tool."""
     return {
         "name": name,
+        "title": name.replace("-", " ").capitalize(),
         "description": inspect.cleandoc(question_of(name).__doc__ or "").split("\n\n")[0],
         "input_schema": tool_schema(name),
         "output_schema": OUTPUT,

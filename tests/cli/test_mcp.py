@@ -1,6 +1,7 @@
 """The commands as tools of an assistant, through the SDK's own client where it is installed."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -26,7 +27,8 @@ TOKEN = 4.0
 
 
 def test_the_list_and_an_answer_are_short():
-    assert len(json.dumps([about(name) for name in TOOLS])) < 4_000 * TOKEN
+    listed = [about(name) for name in TOOLS]
+    assert len(json.dumps(listed, separators=(",", ":"))) < 4_000 * TOKEN  # as it travels
     for name, given in (
         ("plan", {"model": "llama3-8b", "gpus": 64}),
         ("memory", {"model": "llama3-8b", "gpu": "rtx-4090", "method": "qlora"}),
@@ -105,6 +107,24 @@ def test_the_sdks_client_lists_and_calls():
     assert {t.name for t in tools.tools} == set(TOOLS)
     assert not fits.is_error and fits.structured_content["numbers"]["fits"] is True
     assert wrong.is_error and "no-such-model" in wrong.content[0].text
+
+
+def test_what_is_piped_in_is_answered_before_it_ends():
+    pytest.importorskip("mcp", reason="the extra mcp is not installed")
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t"}}
+    client["clientInfo"]["version"] = "1"
+    call = {"name": "memory", "arguments": {"model": "llama3-8b", "gpu": "rtx-4090"}}
+    lines = [
+        {"id": 1, "method": "initialize", "params": client},
+        {"method": "notifications/initialized"},
+        *({"id": n, "method": "tools/call", "params": call} for n in range(2, 7)),
+    ]
+    text = "".join(json.dumps({"jsonrpc": "2.0", **line}) + "\n" for line in lines)
+    command = [sys.executable, "-m", "gpuscale", "mcp"]
+    said = subprocess.run(command, input=text, capture_output=True, text=True, timeout=100)
+    got = {answer["id"]: answer for answer in map(json.loads, said.stdout.splitlines())}
+    assert said.returncode == 0 and got.keys() == {1, 2, 3, 4, 5, 6}
+    assert "does not fit" in got[6]["result"]["content"][0]["text"]
 
 
 def test_without_the_sdk_it_says_how_to_get_it(monkeypatch, capsys):

@@ -289,6 +289,7 @@ def test_one_visit_of_an_engineer(site):
     assert "gpus=32" in tab.evaluate("location.hash")
     tab.evaluate("history.back()")
     wait_for(tab, "document.querySelector('#command').textContent.includes('--gpus 16')")
+    assert tab.evaluate("[...document.querySelectorAll('#knobs text')].every((t) => t.textContent)")
     # a click on a point pins its layout; the job is kept beside, the other one released
     wait_for(tab, "document.querySelectorAll('.chart circle').length > 8")
     spot = "[...document.querySelectorAll('.chart circle')].at(6).getBoundingClientRect()"
@@ -357,6 +358,19 @@ def test_pages_of_the_documentation_are_accessible(site):
             wait_for(tab, SCROLLED_BY_KEYS)  # the theme sees a new width after a moment
             for dark in (False, True):
                 assert violations(tab, axe, dark) == [], (name, width, dark)
+
+
+def test_checks_of_practice_and_for_search_engines_hold(site):
+    tab, address, folder = site
+    ask = runpy.run_path(str(TOOLS / "audit.py"))["asked"]
+    index = [] if not (folder / "index.html").exists() else [address + "../index.html"]
+    for page in (f"{address}?checks", *index):
+        tab.open(page)
+        at_width(tab, 390)
+        for kind, least in (("practices", 5), ("search", 9)):
+            checks = ask(tab, kind)
+            assert [name for name, held in checks.items() if held is False] == [], page
+            assert sum(held is True for held in checks.values()) >= least
 
 
 def test_deadline_and_range_of_gpus(site):
