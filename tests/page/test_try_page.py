@@ -364,12 +364,12 @@ def test_checks_of_practice_and_for_search_engines_hold(site):
     tab, address, folder = site
     ask = runpy.run_path(str(TOOLS / "audit.py"))["asked"]
     index = [] if not (folder / "index.html").exists() else [address + "../index.html"]
-    for page in (f"{address}?checks", *index):
-        tab.open(page)
+    for place in (f"{address}?checks", *index):
+        tab.open(place)
         at_width(tab, 390)
         for kind, least in (("practices", 5), ("search", 9)):
             checks = ask(tab, kind)
-            assert [name for name, held in checks.items() if held is False] == [], page
+            assert [name for name, held in checks.items() if held is False] == [], place
             assert sum(held is True for held in checks.values()) >= least
 
 
