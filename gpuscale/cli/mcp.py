@@ -8,6 +8,7 @@ command, checked alike. It answers with the summary; details are texts by name, 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -257,7 +258,17 @@ def serve() -> None:
     async def list_tools(*_: Any) -> Any:
         return types.ListToolsResult(tools=[types.Tool(**about(name)) for name in TOOLS])
 
+    left: list[str] = []  # calls without an answer: what is piped in ends after the last one
+
+    async def lines(file: Any) -> Any:
+        async for line in anyio.wrap_file(file):
+            left.extend(["call"] if '"tools/call"' in line else ())
+            yield line
+        for _ in range(100):
+            await anyio.sleep(0.02 if left else 0.002)
+
     async def call_tool(_: Any, params: Any) -> Any:
+        del left[:1]
         text, answer, wrong = answered(params.name, params.arguments or {})
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=text)],
@@ -284,32 +295,11 @@ def serve() -> None:
             on_list_resources=list_resources,
             on_read_resource=read_resource,
         )
-        left: set[Any] = set()  # requests that wait: what was piped in ends before its answers
-
-        async def requests(came: Any, to: Any) -> None:
-            async with to:
-                async for one in came:
-                    said = getattr(one, "message", None)
-                    left.update(
-                        [said.id] if hasattr(said, "method") and hasattr(said, "id") else ()
-                    )
-                    await to.send(one)
-                for _ in range(200):
-                    await anyio.sleep(0.01 if left else 0.0)
-
-        async def answers(came: Any, to: Any) -> None:
-            async with to:
-                async for one in came:
-                    await to.send(one)
-                    left.discard(getattr(one.message, "id", None))
-
-        async with stdio_server() as (reading, writing), anyio.create_task_group() as both:
-            asked, asking = anyio.create_memory_object_stream[Any]()
-            made, making = anyio.create_memory_object_stream[Any]()
-            both.start_soon(requests, reading, asked)
-            both.start_soon(answers, making, writing)
-            async with made:
-                await server.run(asking, made, server.create_initialization_options())
+        asked = open(os.dup(0), encoding="utf-8", errors="replace")
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a tool that reads `-` finds nothing
+        stdin: Any = lines(asked)
+        async with stdio_server(stdin) as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
 
     anyio.run(run)
 
