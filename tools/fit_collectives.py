@@ -40,8 +40,8 @@ from gpuscale.evidence.fit.collective_fit import (  # noqa: E402
     Fitted,
     fit_ops,
     log_errors,
+    smooth,  # noqa: E402
 )
-from gpuscale.evidence.fit.least_squares import smooth  # noqa: E402
 from gpuscale.evidence.rows.words import rows_of  # noqa: E402
 from gpuscale.evidence.score.collectives import CollectiveRow, parse_row  # noqa: E402
 from gpuscale.evidence.score.records import quantile  # noqa: E402

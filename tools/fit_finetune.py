@@ -18,7 +18,7 @@ from gpuscale.answers.validate.tuned import tuned_row
 from gpuscale.core.finetune.memory import finetune_memory
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.fit.least_squares import fit
+from gpuscale.evidence.fit.collective_fit import fit
 from gpuscale.evidence.score.records import quantile
 from gpuscale.io.finetune import as_loaded, finetune_site
 from gpuscale.io.step import Calibration, load_calibration

@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from gpuscale.core.kernel.calibration import GENERAL, ArchCalibration, MatmulCalibration  # noqa: E402
 from gpuscale.core.kernel.residual_table import ResidualTable, tabulate  # noqa: E402
-from gpuscale.evidence.fit.least_squares import Vector, fit, smooth  # noqa: E402
+from gpuscale.evidence.fit.collective_fit import Vector, fit, smooth  # noqa: E402
 from gpuscale.evidence.fit.site import AXES, LENGTH, NOISE, PRIORS, SPREAD  # noqa: E402
 from gpuscale.evidence.rows.words import rows_of  # noqa: E402
 from gpuscale.evidence.score.gemm import GemmRow, parse_row  # noqa: E402

@@ -49,7 +49,7 @@ def page(name: str, about: str, text: str) -> str:
 def pages() -> dict[str, str]:
     """File name and content of every page."""
     made = {"gpuscale.1": page("gpuscale", "capacity planner for large language models", help_of())}
-    for name, (_, about) in COMMANDS.items():
+    for name, about in COMMANDS.items():
         made[f"gpuscale-{name}.1"] = page(f"gpuscale-{name}", about, help_of(name))
     for name, about in OTHERS.items():
         made[f"gpuscale-{name}.1"] = page(f"gpuscale-{name}", about, other_help(name))

@@ -61,7 +61,7 @@ def cli_page() -> str:
         "`--set` and `--calibration`.",
         f"```text\n{help_text('').rstrip()}\n```",
     ]
-    for name, (_, line) in COMMANDS.items():
+    for name, line in COMMANDS.items():
         parts.append(f"## gpuscale {name}\n\n{line}\n\n```text\n{help_text(name).rstrip()}\n```")
     for name, line in OTHERS.items():
         parts.append(f"## gpuscale {name}\n\n{line}\n\n```text\n{other_help(name).rstrip()}\n```")

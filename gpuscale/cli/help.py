@@ -214,7 +214,7 @@ def _shown(question: type[Question]) -> Iterator[OptionLine]:
 
 
 def _all_commands(width: int) -> str:
-    rows = [*((name, line) for name, (_, line) in COMMANDS.items()), *OTHERS.items()]
+    rows = [*COMMANDS.items(), *OTHERS.items()]
     head = "Capacity planner for training and serving large language models on GPU clusters."
     options = [
         ("--version", "Show the version and exit."),

@@ -4,12 +4,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from gpuscale.answers.ask import Asked, Question, amount, flag, text, whole
-from gpuscale.answers.table import COMMANDS
+from gpuscale.answers.table import COMMANDS, ELSEWHERE
 from gpuscale.cli import app as application
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 
-COMMANDS["demo"] = (__name__, "Show every block.")
+COMMANDS["demo"] = "Show every block."
+ELSEWHERE["demo"] = __name__
 
 
 def _table(wide: bool) -> Table:

@@ -18,8 +18,7 @@ from gpuscale.core.network.calibration import (
 )
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.fit import collective_fit
-from gpuscale.evidence.fit.collective_fit import CollectiveFit
-from gpuscale.evidence.fit.least_squares import smooth
+from gpuscale.evidence.fit.collective_fit import CollectiveFit, smooth
 from gpuscale.evidence.score.collectives import CollectiveRow
 from gpuscale.evidence.score.gemm import GemmRow
 from gpuscale.evidence.score.records import ScoredRow, quantile

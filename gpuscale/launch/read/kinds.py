@@ -10,11 +10,11 @@ from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys, put_unheard
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read import pretraining, rl_tables, tuning
+from gpuscale.launch.read import pretraining, rl, tuning
 from gpuscale.launch.read.found import Found
 from gpuscale.launch.read.nested import Nested
 
-READERS = {**dict.fromkeys(pretraining.OWN, pretraining.put_own_shape), **rl_tables.READERS}
+READERS = {**dict.fromkeys(pretraining.OWN, pretraining.put_own_shape), **rl.READERS}
 READERS |= tuning.READERS
 
 
