@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch import FRAMEWORKS
+from gpuscale.launch.options import written_frameworks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -134,7 +134,8 @@ class Launch(Question):
     )
     _: KW_ONLY
     framework: Asked[str | None] = text(
-        f"Framework: {', '.join(FRAMEWORKS)}; default: the plan's software.", known=FRAMEWORKS
+        f"Framework: {', '.join(written_frameworks())}; default: the plan's software.",
+        known=written_frameworks(),
     )
     wrap: Asked[str] = text(
         f"What starts the processes: {', '.join(WRAPPERS)}.", "torchrun", known=WRAPPERS

@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout_options import Degrees, said_by_layout
-from gpuscale.answers.legal import refuse_illegal, refuse_settings
+from gpuscale.answers.legal import is_legal, refuse_illegal, refuse_settings
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.settle import ranks_of, settle
-from gpuscale.io.software import capabilities_of
+from gpuscale.io.software import capabilities_of, load_software
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
@@ -122,6 +122,8 @@ def layout_of(
     stage, where no global batch is given [1]. Raises GpuscaleError for a layout that the framework
     cannot run.
     """
+    if software.trainer and asked.tp * asked.pp * asked.ep > 1:
+        software = load_software(software.trainer)
     moved = offloads_of(asked.offload)
     if tuned := set(moved) - {"optimizer", "activations"}:
         raise GpuscaleError(f"--offload {min(tuned)} needs --method", "pre-training keeps it")
@@ -134,7 +136,10 @@ def layout_of(
     dp = data_parallel(asked, said["pp"])
     each = max(stage_batches, 2) if asked.schedule == "dualpipe" else stage_batches
     batch = asked.global_batch or each * dp * (asked.micro_batch or 1) * said["pp"]
-    layout = settle(said | {"seq_len": seq_len, "global_batch_size": batch, "dp": dp}, software)
+    said |= {"seq_len": seq_len, "global_batch_size": batch, "dp": dp}
+    again = {"recompute": said["recompute"] or "full"}  # some move activations with it only
+    ways = [settle(said | more, software) for more in ({}, again)]
+    layout = next((way for way in ways if is_legal(model, software, way)), ways[0])
     refuse_illegal(model, software, layout, settings=asked.job_settings)
     refuse_settings(software, asked.job_settings, layout)
     return layout

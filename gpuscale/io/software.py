@@ -109,18 +109,19 @@ def split_by(spec: SoftwareSpec, *, adapters: bool) -> SoftwareSpec:
     )
 
 
-def _table(path: Path) -> Table:
+def _table(path: Path, above: tuple[str, ...] = ()) -> Table:
     """Table of a family; with `like` on top of another preset's, table by table.
 
-    Raises GpuscaleError for a `like` that names no preset, or one that is itself like another.
+    `above`: presets that are like this one. Raises GpuscaleError for a `like` that names no preset,
+    or one that is like this.
     """
     own = read_toml(path)
     like = own.pop("like", None)
     if like is None:
         return own
-    base = read_toml(preset_path("software", str(like)))
-    if "like" in base:
-        raise GpuscaleError(f"{path}: like = {like!r}: that preset is itself like another")
+    if like in above:
+        raise GpuscaleError(f"{path}: like = {like!r}: a circle of presets that are like others")
+    base = _table(preset_path("software", str(like)), (*above, str(like)))
     if isinstance(base.get("capabilities"), dict) and "capabilities" not in own:
         base["capabilities"] = str(like)
     return merged(base, own)

@@ -10,6 +10,19 @@ from typing import NamedTuple
 from gpuscale.io.toml import Table
 
 
+@lru_cache(maxsize=1)
+def written_frameworks() -> tuple[str, ...]:
+    """Training frameworks whose files are written: those whose data say how a method is.
+
+    >>> "megatron" in written_frameworks(), "deepspeed-config" in written_frameworks()
+    (True, False)
+    """
+    from gpuscale.io.presets import preset_files
+
+    found = preset_files("framework").items()
+    return tuple(n for n, f in found if "[[writing]]\nmethods" in f.read_text("utf-8"))
+
+
 class Options(NamedTuple):
     """Option -> how many values it takes: "0", "1", a number, or "+", "*" for any."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch import FRAMEWORKS, wrap
+from gpuscale.launch import wrap
 from gpuscale.launch.job import TrainingLaunch, Written
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.options import launch_table, written_frameworks
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
@@ -18,10 +18,9 @@ def framework_of(job: TrainingLaunch, asked: str | None = None) -> str:
     """
     of_software = launch_table("words")["plan"]["of_software"]
     name = asked or of_software.get(job.software, job.software)
-    if name not in FRAMEWORKS:
+    if name not in (known := written_frameworks()):
         raise GpuscaleError(
-            f"no launch file is written for {job.software}",
-            f"--framework takes {', '.join(FRAMEWORKS)}",
+            f"no launch file is written for {job.software}", f"--framework takes {', '.join(known)}"
         )
     return name
 
@@ -67,7 +66,7 @@ def job_of(
 def launch_script(job: TrainingLaunch, framework: str, wrapper: str) -> tuple[Written, str, str]:
     """Write a launch.
 
-    `framework`: a key of `FRAMEWORKS`. `wrapper`: a key of `gpuscale.launch.wrap.WRAPPERS`.
+    `framework`: one of `written_frameworks`. `wrapper`: a key of `gpuscale.launch.wrap.WRAPPERS`.
     Returns: what the framework is told, the usual name of the file, and its text: one file that
     holds all others as here-documents.
     """

@@ -58,7 +58,7 @@ OFFERED = {
     "deepspeed-chat": "",
     "fsdp-qlora": "cp",
     "litgpt": "",
-    "llama-factory": "tp cp",
+    "llama-factory": "tp pp cp ep",
     "megatron-swift": "tp pp cp ep",
     "mlx": "",
     "ms-swift": "tp cp",

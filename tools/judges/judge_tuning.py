@@ -48,12 +48,12 @@ def drawn(n: int, seed: int):
     from gpuscale import memory
     from gpuscale.answers.saved import launch_of
     from gpuscale.errors import GpuscaleError
-    from gpuscale.launch import FRAMEWORKS
     from gpuscale.launch.dialects.write import writes
+    from gpuscale.launch.options import written_frameworks
 
     pick = random.Random(seed).choice
     for framework, software in TRAINED.items():
-        if framework not in FRAMEWORKS:
+        if framework not in written_frameworks():
             continue
         made = tries = 0
         while made < n and tries < 20 * n:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import RL
 from gpuscale.answers.layout import experts_split, offloads_of, recompute_of, refuse_idle, said_of
 from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.core.context import DEFAULT_CONTEXT
+from gpuscale.core.finetune.bench import MOVED_WHOLE
 from gpuscale.core.finetune.method import GPTQ
 from gpuscale.core.finetune.parameters import WEIGHTS, FinetuneParameters, kept_in
 from gpuscale.core.layout import Layout
@@ -79,11 +81,6 @@ def settled(asked: Memory) -> Memory:
     return replace(asked, gpus=n_gpus, global_batch=batch, micro_batch=micro, accumulation=None)
 
 
-OFFLOADED_ALL = ("parameters", "gradients", "optimizer")
-"""What torch's FSDP moves with its parameters: the optimizer steps on the host
-(torch/distributed/fsdp/api.py, CPUOffload)."""
-
-
 def offload_of(asked: Memory, habits: FinetuneParameters, software: str) -> tuple[str, ...]:
     """Read what goes to the host: as asked, else what the software's own checkpointing moves.
 
@@ -93,8 +90,9 @@ def offload_of(asked: Memory, habits: FinetuneParameters, software: str) -> tupl
         own = habits.offload_inputs and asked.recompute is None
         return ("activations",) if own else ()
     moved = offloads_of(asked.offload)
-    if habits.offload_all and "parameters" in moved:
-        moved = tuple(dict.fromkeys((*moved, *OFFLOADED_ALL)))
+    whole = {"optimizer", "gradients"} if habits.offload_whole else set()
+    if habits.offload_all and {"parameters", *whole} & set(moved):
+        moved = tuple(dict.fromkeys((*moved, *MOVED_WHOLE)))
     if never := [part for part in moved if part not in habits.offloads]:
         raise GpuscaleError(
             f"--offload {', '.join(never)}: {software} keeps them on the GPU",
@@ -147,7 +145,11 @@ def layout_of(
     said["etp"] = experts_split(asked, model, judge)
     kinds = capabilities_of(judge).cp_kinds or (CP_KIND, DEFAULT_CONTEXT)
     kinds = tuple(sorted(kinds, key=lambda kind: kind != CP_KIND))
-    ways = [settle(said | {"cp_kind": asked.cp_kind or kind}, software) for kind in kinds]
+    stages = (said["zero_stage"], 3) if asked.zero is None else (asked.zero,)
+    ways = [
+        settle(said | {"cp_kind": asked.cp_kind or kind, "zero_stage": stage}, software)
+        for stage, kind in product(stages, kinds)
+    ]
     layout = next((way for way in ways if is_legal(model, judge, way)), ways[0])
     refuse_illegal(model, judge, layout)
     return layout

@@ -33,6 +33,10 @@ LONGEST = 2**24
 """Longest sequence tried."""
 
 
+MOVED_WHOLE = ("parameters", "gradients", "optimizer")
+"""What torch's FSDP moves with its parameters: the optimizer steps on the host
+(torch/distributed/fsdp/api.py, CPUOffload)."""
+
 MOST_MICRO_BATCH = 65_536
 """Largest micro-batch tried when looking for the largest that fits."""
 
@@ -80,7 +84,9 @@ class Bench:
         """
         p = self.site(job)[2]
         parts = {"activations"} if p.offload_all and job.layout.n_gpus == 1 else job.offload
-        return job.offload <= parts & frozenset(p.offloads)
+        moved = job.offload - {"activations"}
+        torn = p.offload_whole and moved not in (set(), set(MOVED_WHOLE))
+        return not torn and job.offload <= parts & frozenset(p.offloads)
 
     def fits(self, job: Job) -> bool:
         """Whether a job fits the GPU, by the end of its memory interval that is asked for."""
@@ -319,6 +325,8 @@ def changed(bench: Bench, job: Job, name: str) -> Job | None:
     if name in SHARDS and not job.method.shardable:
         return None
     made = _changed(job, name)
+    if name == "offload parameters" and bench.site(made)[2].offload_whole:
+        made = made.on_host(made.offload | set(MOVED_WHOLE))
     if made == job or not bench.legal(made) or not bench.moves(made):
         return None
     return made

@@ -82,6 +82,7 @@ class FinetuneParameters:
     offload_inputs: bool = False  # checkpointing keeps the layers' inputs on the host
     offloads: tuple[str, ...] = ("optimizer", "activations", "parameters", "gradients")
     offload_all: bool = False  # offloaded parameters take gradients and states along (torch FSDP)
+    offload_whole: bool = False  # and these do not go without them
     optimizer: str = "adamw"
     seq_len: Annotated[int, Within(0, 2**30)] = 0  # 0: none
     rank: Annotated[int, Within(1, 65536)] = 16

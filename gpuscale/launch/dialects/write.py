@@ -105,9 +105,16 @@ def _way(
     method = str(fields.get("rl.method") or fields["method"])
     ways = [w for w in framework.writing if method in w.methods and matches(w.when, fields)]
     if not ways:
+        name = framework.title or framework.name
+        needs = [f"{k} {' or '.join(v)}" for w in framework.writing for k, v in w.when.items()]
+        if any(method in w.methods for w in framework.writing):
+            what = f"{name} writes no {method} with what is planned here"
+            raise GpuscaleError(
+                what, f"its files have {', '.join(needs)}; --framework takes another"
+            )
         known = ", ".join(dict.fromkeys(m for w in framework.writing for m in w.methods))
         raise GpuscaleError(
-            f"{framework.title or framework.name} trains no {method} as it is planned here",
+            f"{name} trains no {method} that is written here",
             f"it trains {known}; --framework takes another",
         )
     table, said, left = _table(framework, fields)

@@ -199,6 +199,8 @@ MODEL_KEYS = ("model_name", "model_path", "config_name", "model_id", "model_id_o
 
 def read_arguments(table: Table, kind: str, software: str, rows: str = "") -> Found:
     """Read trainer arguments as a flat table (`--key value`, LLaMA-Factory or axolotl YAML)."""
+    if kind == "llama-factory" and "pipeline_model_parallel_size" in table:  # USE_MCA=1
+        rows, software = "llama-factory-mca", "llama-factory-mca"
     found = Found(kind, software=software)
     every = {key: value for key, value in table.items() if key != "batch_size"}
     if "batch_size" in table and "per_device_train_batch_size" not in table:
