@@ -141,5 +141,5 @@ def layout_of(
     ways = [settle(said | more, software) for more in ({}, again)]
     layout = next((way for way in ways if is_legal(model, software, way)), ways[0])
     refuse_illegal(model, software, layout, settings=asked.job_settings)
-    refuse_settings(software, asked.job_settings, layout)
+    refuse_settings(software, asked.job_settings)
     return layout

@@ -72,21 +72,14 @@ def is_legal(
     return True
 
 
-def refuse_settings(
-    software: SoftwareSpec, settings: JobSettings, layout: Layout | None = None
-) -> None:
-    """Refuse settings that the framework does not have, or not with a layout."""
+def refuse_settings(software: SoftwareSpec, settings: JobSettings) -> None:
+    """Refuse settings that the framework does not have, or that go with no layout."""
     from gpuscale.io.software import capabilities_of
 
     soft = capabilities_of(software)
-    why = settings.against(soft)
+    why = settings.against(soft) or settings.refused_by(1, 1, 2, "none")
     if settings.bucket_params and not software.bucket_params:
         why = why or f"{soft.name} exchanges gradients layer by layer, in no buckets of a size"
-    if layout is None:  # what goes with no layout
-        why = why or settings.refused_by(1, 1, 2, "none")
-    elif not why:
-        why = settings.refused_by(layout.pp, layout.vpp, layout.ep, layout.recompute)
-        why = why or settings.unsharded(soft, layout.zero_stage, layout.dp * layout.cp)
     if why:
         raise GpuscaleError(
             why, f"{soft.version}; --software any lays out without a framework's rules"

@@ -315,8 +315,15 @@ def against(layout: Layout, facts: RuleFacts) -> Broken | None:
         or against_offload(x.offload_optimizer, x.offload_activations, facts)
         or against_order(x.order, facts)
         or against_stage_layers(x.stage_layers, x.pp, x.vpp, facts)
+        or against_settings(x, facts)
         or against_refused(x, facts)
     )
+
+
+def against_settings(layout: Layout, facts: RuleFacts) -> Broken | None:
+    """Hold what a run sets against its layout."""
+    why = facts.settings.refused_by(layout.pp, layout.vpp, layout.ep, layout.recompute)
+    return Broken("settings", why) if why else None
 
 
 FACTS: dict[str, Callable[[Layout, RuleFacts], Any]] = {

@@ -23,7 +23,6 @@ from gpuscale.launch.read.together import last_of
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.plan.case import PlanCase
-    from gpuscale.answers.plan.request import Request
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.estimate import Estimate
     from gpuscale.launch.read.found import Found
@@ -266,8 +265,8 @@ def _trained(
     except GpuscaleError as error:
         found.wrong.append(str(error))
         return Checked(empty_report(found, model, n_gpus, software.name, None), asked)
-    case, request = _case(asked, found, layout, loaded, model)
-    estimate, broken = _judged(found, case, request, layout)
+    case = _case(asked, found, layout, loaded, model)
+    estimate, broken = _judged(found, case, layout)
     best = _best(case)
     diff, left = change_of_files(launch, found, laid_out, case, best) if best else ((), ())
     report = replace(
@@ -306,7 +305,7 @@ def _trained(
 
 def _case(
     asked: LaunchCheck, found: Found, layout: Layout, loaded: Loaded, model: ModelSpec
-) -> tuple[PlanCase, Request]:
+) -> PlanCase:
     """Make the search of the same job on the same GPUs."""
     from gpuscale.answers.plan import Plan
     from gpuscale.answers.plan.case import make_case
@@ -326,19 +325,17 @@ def _case(
     batch = GlobalBatch(
         float(layout.global_batch_size * layout.seq_len), layout.global_batch_size, ""
     )
-    return make_case(loaded, request, layout.n_gpus, layout.seq_len, batch), request
+    return make_case(loaded, request, layout.n_gpus, layout.seq_len, batch)
 
 
 def _judged(
-    found: Found, case: PlanCase, request: Request, layout: Layout
+    found: Found, case: PlanCase, layout: Layout
 ) -> tuple[Estimate | None, tuple[str, ...]]:
     """Estimate of a layout, and the rules that it breaks; none where it breaks one."""
     from gpuscale.core.plan.estimate import estimate
     from gpuscale.core.rules import against
 
     broken = list(found.wrong)
-    if why := request.settings.refused_by(layout.pp, layout.vpp, layout.ep, layout.recompute):
-        broken.append(why)
     rule = against(layout, case.problem.facts)
     if rule and not (rule.rule == "batch" and found.wrong):  # said already
         broken.append(f"{rule.message} ({rule.source or rule.rule})")

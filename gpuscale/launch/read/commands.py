@@ -1,4 +1,4 @@
-"""Commands that a file tells the rest; their options override it."""
+"""Which framework a command starts, and its reader; of those that a file tells the rest too."""
 
 from __future__ import annotations
 
@@ -8,10 +8,23 @@ from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.options import launch_table
+from gpuscale.launch.read import (
+    containers,
+    keyed,
+    maxtext,
+    megatron,
+    program,
+    recipes,
+    rl,
+    serving,
+    swift,
+    torchtitan,
+    trainer,
+    verl,
+)
 from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.kinds import KINDS
+from gpuscale.launch.read.kinds import KINDS, of_table
 from gpuscale.launch.read.nested import Nested, nest
-from gpuscale.launch.read.program import options_in
 from gpuscale.launch.read.tables import key_values
 
 _WORDS = launch_table("words")["commands"]
@@ -21,6 +34,51 @@ USUAL: dict[str, dict[str, str]] = _WORDS["litgpt"]
 LITGPT = {"lora": "finetune_lora", "full": "finetune_full", "adapter": "", "adapter_v2": ""}
 """Word behind `litgpt finetune`, as the first releases have it -> command."""
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
+
+NO_TRAINING = tuple(
+    "echo printf pip git cd export source sed cat cp mv ls mkdir chmod test grep".split()
+)
+
+
+def command(words: list[str], stem: str) -> Found | None:
+    """Read a command that trains or serves; None for any other."""
+    if not words or words[0] in NO_TRAINING:
+        return None
+    if len(words) > 1 and any(" " in w and len(w) > 60 for w in words):
+        inner = [w for w in words if "pretrain_" in w and " " in w]
+        if inner:
+            return command(inner[0].split(), stem)
+    words = containers.started_by(words)
+    if engine := serving.engine_of(words):
+        return serving.read(words, engine)
+    if torchtitan.is_torchtitan(words):
+        return torchtitan.read_command(words)
+    if rl.is_slime(words):
+        return rl.read_slime(megatron.read(["train.py", *words], stem), program.options_in(words))
+    if megatron.is_megatron(words):
+        return megatron.read(words, stem)
+    if any(re.search(r"(run_(recipe|script)|setup_experiment)\.py$", w) for w in words):
+        return recipes.read_recipe(words)
+    if recipes.is_nemo(words):
+        return recipes.read_nemo(words)
+    if (found := started(words)) is not None:
+        return found
+    if any(w.lstrip("+").startswith("trainer.policy.model.path=") for w in words):
+        return of_table(nest(key_values(words)), "rl")
+    if verl.is_verl(words):
+        return verl.read_verl_command(words)
+    if maxtext.is_maxtext(words):
+        return maxtext.read_command(words)
+    table = program.options_in(words)
+    if keyed.is_hydra(words):
+        return keyed.read_hydra(words)
+    if rl.is_openrlhf(words):
+        return rl.read_openrlhf(words, table)
+    if swift.is_swift(words):
+        return swift.read(words, table)
+    if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):
+        return trainer.read_command(words, table)
+    return None
 
 
 def started(words: list[str]) -> Found | None:
@@ -75,7 +133,7 @@ def overrides(words: list[str]) -> Table:
     >>> overrides(["train.py", "x.yaml", "--train.lr", "1", "--model.n=2", "max_seq_len=8"])
     {'max_seq_len': '8', 'train.lr': '1', 'model.n': '2'}
     """
-    return key_values(words) | options_in(words)
+    return key_values(words) | program.options_in(words)
 
 
 def _litgpt(words: list[str]) -> Found | None:

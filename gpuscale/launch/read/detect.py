@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from gpuscale.errors import GpuscaleError, NoLaunch
 from gpuscale.io.toml import Table
+from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.read import (
     commands,
     containers,
@@ -29,7 +30,7 @@ from gpuscale.launch.read import (
 )
 from gpuscale.launch.read.bash.run import read_document, read_script
 from gpuscale.launch.read.bash.words import Script, unknown_to_all
-from gpuscale.launch.read.command import command
+from gpuscale.launch.read.commands import command
 from gpuscale.launch.read.files import (
     as_script,
     commands_of_page,
@@ -43,9 +44,8 @@ from gpuscale.launch.read.gpus import gpu_of_file, number_of_file
 from gpuscale.launch.read.kinds import KINDS, of_table
 from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, put_machine, read_size
 from gpuscale.launch.read.pretraining import neox_keys
-from gpuscale.launch.read.primus import read_primus
 from gpuscale.launch.read.program_text import ANY_YAML
-from gpuscale.launch.read.tables import as_flags, llama_factory_v1, yaml_tables
+from gpuscale.launch.read.tables import as_flags, llama_factory_v1, tables_in, yaml_tables
 
 SUPPORTED = (
     "Megatron scripts, the YAML, TOML or JSON of training frameworks, Python scripts of TRL and "
@@ -330,3 +330,37 @@ def _unresolved(found: Found, script: Script) -> None:
         idle = text.startswith(("$(", "`")) or name in OF_THE_MACHINE or not re.search(r"\w", name)
         if text not in found.unresolved and not idle:
             found.unresolved.append(text)
+
+
+def _over_megatron(overrides: Table) -> Found:
+    found = keyed.read_bridge(overrides)
+    found.kind, found.software = "megatron", "megatron-core"
+    return found
+
+
+PRIMUS: dict[str, Callable[[Table], Found]] = {
+    "megatron": _over_megatron,
+    "torchtitan": torchtitan.read_toml,
+    "maxtext": maxtext.read,
+}
+"""Framework -> what reads the keys that override its own."""
+PRIMUS_NAMES = {file: model for model, file in dialect("primus").names.items()}
+
+
+def read_primus(table: Table) -> Found | None:
+    """Read a YAML of Primus: a framework's options as overrides of a model's own file."""
+    for section in tables_in(table.get("modules")):
+        overrides, reader = section.get("overrides"), PRIMUS.get(str(section.get("framework")))
+        if reader and isinstance(overrides, dict):
+            found = reader(overrides)
+            found.version, found.not_understood, found.model = "Primus", [], None
+            stem = re.sub(r"\.ya?ml$", "", str(section.get("model", "")))
+            name = stem.lower().removesuffix("-fp8")
+            if name != stem.lower():
+                found.precision = "fp8"
+            module, _, flavor = name.rpartition("_")
+            named = torchtitan.MODELS.get((module, flavor)) or name.replace("_", "-")
+            own = PRIMUS_NAMES.get(f"{stem}.yaml") if section["framework"] == "megatron" else None
+            found.model_name = own or maxtext.MODELS.get(named, named) or None
+            return found
+    return None
