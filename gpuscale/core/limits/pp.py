@@ -59,25 +59,18 @@ def forward_transfer_time_s(
     n_stages: int,
     n_micro_batches: int,
     link_bytes_per_s: float,
-    element_bytes: float = 2.0,
 ) -> float:
     """Transfers of one forward pass, none overlapped: hops x time of one. [s]."""
-    one = hop_time_s(n_tokens, hidden_size, n_micro_batches, link_bytes_per_s, element_bytes)
+    one = hop_time_s(n_tokens, hidden_size, n_micro_batches, link_bytes_per_s)
     return hops(n_stages, n_micro_batches) * one
 
 
 def transfer_time_per_layer_s(
-    n_tokens: float,
-    hidden_size: float,
-    n_layers: float,
-    link_bytes_per_s: float,
-    hops_per_micro_batch: float = 1.5,
-    element_bytes: float = 2.0,
+    n_tokens: float, hidden_size: float, n_layers: float, link_bytes_per_s: float
 ) -> float:
     """Transfers of a forward pass spread over the layers. [s].
 
-    `hops_per_micro_batch` is (m + p - 2) / m; 1.5 stands for p about m/2 (How to Scale Your
-    Model, GPU chapter, pipelining).
+    1.5 hops a micro-batch stand for (m + p - 2) / m with p about m/2 (How to Scale Your Model, GPU
+    chapter, pipelining).
     """
-    whole = hop_time_s(n_tokens, hidden_size, 1, link_bytes_per_s, element_bytes)
-    return hops_per_micro_batch * whole / n_layers
+    return 1.5 * hop_time_s(n_tokens, hidden_size, 1, link_bytes_per_s) / n_layers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +124,3 @@ def scored_run(run: TrainingRun, calibration: str | Path | None = None) -> Score
     remark = f"recompute {run.layout.recompute}, not printed" if run.open_recompute else ""
     remark = "no measured time" if run.step_time_s is None else remark
     return ScoredRow(predicted=found.step_s, low=low, high=high, reason=remark, extra=extra, **base)
-
-
-@lru_cache(maxsize=2)
-def own_runs(name: str = "training_runs") -> tuple[TrainingRun, ...]:
-    """Return the runs of the package's own copy."""
-    return tuple(read_runs(own_copy(name)))

@@ -30,6 +30,7 @@ from gpuscale.core.search.problem import (
     micro_batch_s,
     peak_bytes,
     problem_for,
+    stages_dealt,
     stages_of,
     step_s,
 )
@@ -551,3 +552,13 @@ def test_a_bound_of_memory_is_of_the_fullest_stage():
     alone = replace(space, zero_stage=(3,), shard_group_size=(2,), fsdp=False)
     _, tails = space_of.assemblies(alone, p.facts, ProcessGrid(1, 1, "ring", 1, 8), 1)
     assert {t.shard_group_size for t in tails} == {2}
+
+
+def test_experts_of_a_stage_are_split_by_their_own_degrees():
+    """EP 2 x expert TP 4: an eighth of the experts each, whatever the TP of the attention."""
+    p = problem("moe", 16, 80e9)
+    whole, split = (
+        stages_dealt(p, Layout(4096, 32, ep=ep, etp=etp, dp=16), 1)[0].expert_params
+        for ep, etp in ((1, 1), (2, 4))
+    )
+    assert 8 * split == whole > 0.0
