@@ -62,7 +62,7 @@ class LoadResult:
     n_requests: int = 0  # counted
     n_preempted: int = 0
     n_refused: int = 0  # longer than the cache
-    ttft_error_frac: float = 0.0  # of the highest percentile asked for, one standard error
+    ttft_error_frac: float = 0.0  # of p95, one standard error
     tpot_error_frac: float = 0.0
     time_s: float = 0.0  # from the first arrival to the last token
 
@@ -107,13 +107,13 @@ def batch_error_frac(values: Sequence[float], share: float, n_batches: int = BAT
     return math.sqrt(spread / n_batches) / mean if mean > 0.0 else 0.0
 
 
-def summarise(run: Simulated, *, warm_up_frac: float = 0.0, share: float = 0.95) -> LoadResult:
+def summarise(run: Simulated, *, warm_up_frac: float = 0.0) -> LoadResult:
     """Sum a simulation up.
 
     `run`: from `simulate`. `warm_up_frac`: share of the first requests that is left out,
-    `WARM_UP_FRAC` of an open load [1]. `share`: percentile whose sampling error is given [1]. Of
-    requests that run when time begins what they decode counts, and few that come end in time: what
-    is read is then the rate, and the answers' mean time to a token that of a whole request.
+    `WARM_UP_FRAC` of an open load [1]. Of requests that run when time begins what they decode
+    counts, and few that come end in time: what is read is then the rate, and the answers' mean time
+    to a token that of a whole request.
     """
     before = run.n_running
     skipped = before + int(warm_up_frac * (len(run.arrival_s) - before))
@@ -152,8 +152,8 @@ def summarise(run: Simulated, *, warm_up_frac: float = 0.0, share: float = 0.95)
         n_requests=len(kept),
         n_preempted=run.n_preempted,
         n_refused=run.n_refused,
-        ttft_error_frac=batch_error_frac(ttft, share),
-        tpot_error_frac=batch_error_frac(tpot, share),
+        ttft_error_frac=batch_error_frac(ttft, SHARES["p95"]),
+        tpot_error_frac=batch_error_frac(tpot, SHARES["p95"]),
         time_s=time_s,
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuscale.core.serving.capacity import OpenLoad, SteadyLoad, open_load
+from gpuscale.core.serving.capacity import NO_END, OpenLoad, SteadyLoad, open_load
 from gpuscale.core.serving.extras import Extras, freed_bytes
 from gpuscale.core.serving.loads import Demand, UnderLoad
 from gpuscale.core.serving.memory import CacheRoom, cache_bytes_per_sequence, cache_room
@@ -225,7 +225,7 @@ class Service(UnderLoad):
             most_sequences=self.sequences_with_room,
         )
         most = max(1, int(s.token_budget / self._prompt_tokens))
-        found, together = SteadyLoad(math.inf, math.inf, 1.0, math.inf), most
+        found, together = NO_END, most
         for _ in range(4):
             new = open_load(self.pass_s, functools.partial(self.prompt_s, together=together), load)
             if not new.stable:

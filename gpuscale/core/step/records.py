@@ -135,7 +135,6 @@ class Software(FamilyStep):
     gather_unoverlapped_frac: float = 0.0  # of the ZeRO-1 parameter all-gather
     gathers_per_layer: float = 1.0  # weight all-gathers of ZeRO-3, of which each pays latency
     flash_factor: float = 1.0  # attention efficiency relative to the architecture's best kernel
-    expert_tp_default: bool = False
     dispatch_frac: float = 1.0  # bytes of a token on its way out, relative to 16 bits
     cuda_graphs: str = "none"  # "none" | "layer" | "full"
     overlap_ep: bool = False
