@@ -228,7 +228,7 @@ def test_experts_beside_the_routed_ones_add_work_alone():
     assert limits.ep_comm_s(100, 10, 8, 2, 1e3) == 0.0 == limits.ep_min_ffn(8, 2, 1e3, 1e3)
     fp8 = limits.ep_comm_s(100, 10, 16, 2, 1e3, dispatch_bytes=1.0)
     assert fp8 == 100 * 10 * 3 / 2 / 1e3  # half of the tokens leave, each for one of two nodes
-    assert limits.ep_large_min_ffn(1e3, 1e3, 8, ep=4) == 0.0
+    assert limits.ep_large_min_ffn(1e3, 1e3, 8) == 8.0
 
 
 def test_transfers_of_a_pipeline():

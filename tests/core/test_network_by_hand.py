@@ -599,3 +599,22 @@ def test_slices_of_a_torus():
     assert out.time_s == pytest.approx(B / out.bandwidth_bytes_per_s + 1e-6)
     silent = ideal_collective("all-to-all", 0.0, 16, POD[:2]).levels
     assert [level.bandwidth_bytes_per_s for level in silent] == [0.0, 0.0]
+
+
+# --- the documents' rounded form -----------------------------------------------------------------
+
+
+def test_rounded_times_of_one_node_and_of_several():
+    """400 GB/s in a node of 8 and 50 beyond: B/W, 2 B/W for an all-reduce, sharded by the inner."""
+    pod = (Level("node", 8, 400e9), Level("leaf", 256, 50e9), Level("spine", None, 25e9))
+    for inner in (1, 2):
+        one = ideal_collective("all-reduce", 8e9, 8, pod, inner=inner)
+        assert one.approximate_s == pytest.approx(2 * 8e9 / inner / 400e9)
+    inside = ideal_collective("all-to-all", 8e9, 8, pod, hop_s=1.0)
+    assert inside.approximate_s == pytest.approx(8e9 / 400e9 / 8)  # B / (n W)
+    apart = ideal_collective("all-to-all", 8e9, 32, pod, hop_s=1.0)
+    assert apart.approximate_s == pytest.approx(8e9 / (4 * 50e9 * 8))  # of four nodes
+    for found in (inside, apart):  # all pairs start together: one hop
+        assert found.steps == 1 and found.time_s == pytest.approx(1.0 + found.bandwidth_s)
+    far = ideal_collective("send-recv", 8e9, 16, pod)
+    assert far.approximate_s == pytest.approx(8e9 / 50e9)

@@ -248,15 +248,14 @@ def ep_min_ffn(
 
 
 def ep_large_min_ffn(
-    flop_per_s: float, node_egress_bytes_per_s: float, node_gpus: int = 8, ep: float | None = None
+    flop_per_s: float, node_egress_bytes_per_s: float, node_gpus: int = 8
 ) -> float:
     """Expert width for expert parallelism of any size: ``D C/W_node``, exact times (Z-D)/Z. [1].
 
-    >>> ep_large_min_ffn(990e12, 400e9), ep_large_min_ffn(990e12, 400e9, ep=256)
-    (19800.0, 19181.25)
+    >>> ep_large_min_ffn(990e12, 400e9)
+    19800.0
     """
-    part = 1.0 if ep is None else max(0.0, (ep - node_gpus) / ep)
-    return node_gpus * flop_per_s / node_egress_bytes_per_s * part
+    return node_gpus * flop_per_s / node_egress_bytes_per_s
 
 
 def ep_max_scaleout(

@@ -38,19 +38,15 @@ def hops(n_stages: int, n_micro_batches: int) -> int:
 
 
 def hop_time_s(
-    n_tokens: float,
-    hidden_size: float,
-    n_micro_batches: int,
-    link_bytes_per_s: float,
-    element_bytes: float = 2.0,
+    n_tokens: float, hidden_size: float, n_micro_batches: int, link_bytes_per_s: float
 ) -> float:
     """Time to pass the activations of one micro-batch to the next stage: ``2 B D / (m W)``. [s].
 
     `n_tokens`: tokens of one pipeline replica and step [1]. `hidden_size`: model width [1].
     `n_micro_batches`: micro-batches [1]. `link_bytes_per_s`: what the sending stage owns of the
-    network, one direction [byte/s]. `element_bytes`: bytes of one activation [byte].
+    network, one direction [byte/s].
     """
-    return element_bytes * n_tokens * hidden_size / n_micro_batches / link_bytes_per_s
+    return 2.0 * n_tokens * hidden_size / n_micro_batches / link_bytes_per_s
 
 
 def forward_transfer_time_s(

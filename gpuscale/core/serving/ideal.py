@@ -56,17 +56,6 @@ def decode_time_s(
     return max(read_bytes / (tp * hbm_bytes_per_s), flop / (tp * flop_per_s)) + communication_s
 
 
-def instances(n_gpus: int, gpus_per_instance: int) -> int:
-    """Independent copies of a service on `n_gpus`. [1].
-
-    >>> instances(8, 4)
-    2
-    """
-    if gpus_per_instance < 1:
-        raise ValueError(f"gpus_per_instance must be at least 1, got {gpus_per_instance}")
-    return n_gpus // gpus_per_instance
-
-
 def serving_layout(n_gpus: int, gpus_per_node: int) -> tuple[int, int]:
     """TP and PP of one service instance: TP inside a node, PP across nodes.
 

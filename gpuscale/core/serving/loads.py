@@ -29,7 +29,6 @@ FULL_ROUNDS = 5
 """Requests over those in flight, where the highest rate is wanted: the first round and the last
 are not counted, so that whole rounds are even where answers of one length end together."""
 
-
 FILLINGS = 20.0
 """Requests over those that decode at a time, from which on an empty start is no more than 2 % of a
 mean; at 7 the pace is 5 % too good, below that answers do not end as fast as requests come."""

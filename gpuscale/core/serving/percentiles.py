@@ -14,7 +14,6 @@ BATCHES = 10
 WARM_UP_FRAC = 0.1
 """Of the requests of an open load that are not counted: the system starts empty."""
 
-
 SEEN_FRAC = 1.0 / 16.0
 """Least part of a mean answer over which the time of a token is looked at."""
 
@@ -40,7 +39,6 @@ class Latency:
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 """What a limit can be put on."""
-
 
 _NONE = Latency(0.0, 0.0, 0.0, 0.0, 0.0)
 

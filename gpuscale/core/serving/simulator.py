@@ -31,7 +31,6 @@ WATERMARK_FRAC = 0.01
 """Of the cache kept free when a request is let in, so that it is not thrown out in the next pass
 (vLLM, `BlockSpaceManager`, watermark)."""
 
-
 NORMAL, EDGE = NormalDist(), 1e-3  # share of the worst and of the best that is left out
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 """Its multiples fill the unit interval evenly (Knuth 1998, volume 3, section 6.4)."""
