@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Calibrated, text
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.evidence.fit.site import FitLine
+from gpuscale.evidence.score.records import FitLine
 from gpuscale.meant import packaged
 from gpuscale.render.save import check_target
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from gpuscale.evidence.fit import collective_fit
 from gpuscale.evidence.fit.collective_fit import CollectiveFit, smooth
 from gpuscale.evidence.score.collectives import CollectiveRow
 from gpuscale.evidence.score.gemm import GemmRow
-from gpuscale.evidence.score.records import ScoredRow, quantile
+from gpuscale.evidence.score.records import FitLine, ScoredRow, quantile
 from gpuscale.io.calibration import load_arch, load_link
 
 PRIORS: dict[str, tuple[str, float]] = {  # field -> (scale, standard deviation around `GENERAL`)
@@ -47,16 +47,6 @@ AXES = (
     LogAxis(7, 2, 6),
     LogAxis(8, 2, 5),
 )  # m 1..65536, n 128..131072, k 256..65536
-
-
-@dataclass(frozen=True, slots=True)
-class FitLine:
-    """What one fit did; field names are the JSON keys."""
-
-    name: str  # "arch.hopper.matmul.bf16"
-    n_rows: int
-    error_before_frac: float  # median |expected / measured - 1| with the constants as shipped
-    error_after_frac: float
 
 
 SHRINK = 3.0

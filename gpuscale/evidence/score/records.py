@@ -138,3 +138,13 @@ def row_cells(row: ScoredRow) -> dict[str, str]:
         key: "" if value is None else value if isinstance(value, str) else f"{value:.8g}"
         for key, value in cells.items()
     }
+
+
+@dataclass(frozen=True, slots=True)
+class FitLine:
+    """What one fit did; field names are the JSON keys."""
+
+    name: str  # "arch.hopper.matmul.bf16"
+    n_rows: int
+    error_before_frac: float  # median |expected / measured - 1| with the constants as shipped
+    error_after_frac: float
