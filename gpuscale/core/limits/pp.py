@@ -5,6 +5,9 @@ GPipe (Huang et al. 2018); Megatron-LM (Narayanan et al. 2021), section 2.2.
 
 from __future__ import annotations
 
+HOPS_PER_MICRO_BATCH = 1.5
+"""(m + p - 2) / m with p about m/2 (How to Scale Your Model, GPU chapter, pipelining)."""
+
 
 def bubble_over_ideal(n_stages: int, n_micro_batches: int, vpp: int = 1) -> float:
     """Idle time over the time of the useful work: ``(p-1) / (v m)`` [1]_.
@@ -64,9 +67,5 @@ def forward_transfer_time_s(
 def transfer_time_per_layer_s(
     n_tokens: float, hidden_size: float, n_layers: float, link_bytes_per_s: float
 ) -> float:
-    """Transfers of a forward pass spread over the layers. [s].
-
-    1.5 hops a micro-batch stand for (m + p - 2) / m with p about m/2 (How to Scale Your Model, GPU
-    chapter, pipelining).
-    """
-    return 1.5 * hop_time_s(n_tokens, hidden_size, 1, link_bytes_per_s) / n_layers
+    """Transfers of a forward pass spread over the layers. [s]."""
+    return HOPS_PER_MICRO_BATCH * hop_time_s(n_tokens, hidden_size, 1, link_bytes_per_s) / n_layers
