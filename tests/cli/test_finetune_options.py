@@ -182,3 +182,34 @@ def test_a_plan_moves_to_the_host_what_the_framework_can(software, n_gpus, parts
     job = ["llama3-8b", "--method", "full", "--gpu", "rtx-3090", "--gpus", str(n_gpus), "--json"]
     chosen = json.loads(invoke("plan", *job, "--software", software).stdout)["result"]["chosen"]
     assert tuple(chosen["offload"]) == parts
+
+
+def test_experts_run_as_the_classes_of_the_version():
+    """A loop over experts before Transformers 5, one product since; Llama 4 computes them all."""
+
+    def asked(model, software):
+        args = ("--gpu", "h200", "--gpus", "8", "--zero", "3", "--max-len", "4096")
+        args += ("--micro-batch", "1", "--recompute", "full", "--software", software)
+        done = invoke("memory", model, "--method", "lora", *args, "--json")
+        return json.loads(done.stdout)["result"]
+
+    was, now = (asked("qwen3-30b-a3b", s)["step_s"] for s in ("trl:2025-06", "trl"))
+    assert was > 10 * now
+    assert asked("qwen3-30b-a3b", "hf-deepspeed")["step_s"] == pytest.approx(now, rel=0.5)
+    all_of_them, chosen = (asked("llama4-scout", s) for s in ("trl", "nemo-automodel"))
+    assert all_of_them["step_s"] > 3 * chosen["step_s"]
+    held = [r["expected"]["working_bytes"] for r in (all_of_them, chosen)]
+    assert held[0] > 3 * held[1]
+
+
+def test_chunks_of_a_loss_are_the_framework_s_own():
+    """TRL has logits of some tokens at a time, torchtune whole ones in 16 bits."""
+
+    def held(loss):
+        args = ("--gpu", "h100", "--gpus", "8", "--zero", "3", "--max-len", "65536")
+        args += ("--micro-batch", "1", "--recompute", "full", "--software", "trl:2026-08")
+        done = invoke("memory", "qwen3-8b", "--method", "full", *args, "--loss", loss, "--json")
+        return json.loads(done.stdout)["result"]["expected"]["peaks"]["loss"]
+
+    assert held("eager") > 1.5 * held("chunked")
+    assert held("chunked") == pytest.approx(held("fused"), rel=0.05)

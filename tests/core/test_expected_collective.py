@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.network.bound import bound_s
 from gpuscale.core.network.calibration import (
     GENERAL_FABRIC,
     FabricCalibration,
@@ -12,6 +11,7 @@ from gpuscale.core.network.calibration import (
 )
 from gpuscale.core.network.expected import (
     OPS,
+    bound_s,
     deduplicated_frac,
     destination_nodes,
     expected_collective_time_s,

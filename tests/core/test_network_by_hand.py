@@ -14,7 +14,6 @@ from gpuscale.core.network.all_to_all import (
     reached_frac,
     torus_bisection_time_s,
 )
-from gpuscale.core.network.bound import bound_s
 from gpuscale.core.network.calibration import (
     GENERAL_CUSTOM_OP,
     FabricCalibration,
@@ -35,6 +34,7 @@ from gpuscale.core.network.collective import (
 from gpuscale.core.network.expected import (
     RankGroup,
     blend_levels,
+    bound_s,
     deduplicated_frac,
     destination_nodes,
     exchange_traffic,

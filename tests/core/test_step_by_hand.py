@@ -37,7 +37,6 @@ from gpuscale.core.step.data_parallel import (
     shards_of,
 )
 from gpuscale.core.step.dispatch import dispatched
-from gpuscale.core.step.form import StepForm
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.interval import beyond_measured, interval, interval_classes
 from gpuscale.core.step.layer import (
@@ -64,7 +63,7 @@ from gpuscale.core.step.operators import (
 )
 from gpuscale.core.step.overlap import pipeline_s
 from gpuscale.core.step.parallel_comm import all_to_all_s, collective_s, gather_s, split_group
-from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software, StageTimes
+from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software, StageTimes, StepForm
 from gpuscale.core.step.step import (
     Stage,
     add_times,

@@ -186,6 +186,14 @@ def _attention_of(software: SoftwareSpec, named: str, facts: Mapping[str, str], 
     return "flash2" if software.flash_generation == "2" else "best"
 
 
+def _experts_of(habits: FinetuneParameters, named: str, facts: Mapping[str, str]) -> str:
+    """How experts run: by the framework's habit, or by the classes of Transformers in a script."""
+    found = framework_habits(named, facts).get("experts")
+    if found is None and habits.expert_launch_s:
+        found = framework_habits("transformers", facts)["experts"]
+    return str(found.value) if found else "loop"
+
+
 def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], FinetuneFigures]:
     """Make the function that gives a job's figures on a cluster, each kind of job once."""
     known: dict[tuple[str, bool, str, str, str], FinetuneFigures] = {}
@@ -196,7 +204,8 @@ def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Fin
         key = (job.attention, job.compiled, job.layout.precision, job.weights, family.name)
         if key not in known:
             found = finetune_site(cluster, family, job)
-            p = replace(found.parameters, offloads=own.offloads)
+            chunk = own.logits_chunked_bytes  # the loss is the framework's, whatever it shards with
+            p = replace(found.parameters, offloads=own.offloads, logits_chunked_bytes=chunk)
             known[key] = found._replace(parameters=p)
         return known[key]
 
@@ -275,6 +284,7 @@ def make_case(
         compiled=asked.compiled or habits.compiled,
         eval_batch=asked.eval_batch or 0,
         weights=asked.base if asked.base in WEIGHTS else "",
+        experts=_experts_of(habits, chosen, {**facts, "family": model.family}),
     )
     if not searched:
         refuse_illegal(model, family, job.layout, _trained(asked, job))

@@ -13,12 +13,11 @@ from gpuscale.answers.progress import uncollected
 from gpuscale.core.layout import PRECISIONS, Layout
 from gpuscale.core.model.params import count_params
 from gpuscale.core.plan.estimate import Estimate, Run, run_of
-from gpuscale.core.plan.pins import pin_space, why_empty
+from gpuscale.core.plan.pins import pin_space, select_names, why_empty
 from gpuscale.core.rules import RuleFacts, against_refused, against_stage_layers, facts_of
 from gpuscale.core.run.checkpoint import SaveTime, checkpoint_parts
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
-from gpuscale.core.search.ranges import select_names
 from gpuscale.core.search.space import Space, default_space
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster

@@ -107,7 +107,8 @@ def layer_token_bytes(
     per_token = (wide * p.hidden_bytes + norm + cast) * max(1, kind.n_norms) * hidden / whole
     per_token += norm * facts.mixer.normed / tp
     per_token += wide * 2.0 * (facts.mixer.split / tp + facts.mixer.latent / whole + facts.ffn / tp)
-    per_token += wide * 2.0 * facts.top_k * (facts.expert_width + facts.expert_ffn) / tp
+    copies = facts.n_experts if job.experts == "all" else facts.top_k
+    per_token += wide * 2.0 * copies * (facts.expert_width + facts.expert_ffn) / tp
     if full:
         per_token += 2.0 * kind.trained_inputs / tp
     elif p.adapter_casts:

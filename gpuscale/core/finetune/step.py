@@ -96,14 +96,16 @@ def _as_routed(
 ) -> tuple[FfnTime, Software]:
     """Experts as a trained router loads them, and as eager frameworks run them.
 
-    With expert parallelism all wait for the busiest rank; without, every expert is a module of its
-    own, launched (and under ZeRO-3 gathered) one after another.
+    With expert parallelism all wait for the busiest rank; without, in a loop, every expert is a
+    module of its own, launched (and under ZeRO-3 gathered) one after another.
     """
     layout = job.layout
     if layout.ep > 1:
         names = ("linear_fwd_s", "linear_bwd_s", "dispatch_fwd_s", "dispatch_bwd_s")
         busy = {n: p.expert_imbalance * getattr(mlp, n) for n in (*names, "dispatched_bytes")}
         return mlp._replace(**busy), sw
+    if job.experts != "loop":
+        return mlp, sw
     each = p.expert_launch_s
     if layout.zero_stage == 3 and layout.dp > 1:
         each += p.expert_gather_s
@@ -127,6 +129,8 @@ def layer_time(
     """
     mixer, ffn = model.mixers[names[0]], model.ffns[names[1]]
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
+    if ffn.kind == "moe" and job.experts == "all":
+        ffn = ffn.model_copy(update={"top_k": ffn.n_experts})
     parts = layer_parts(mixer, ffn, model.hidden_size, hw, sw, shape=shape)
     mix, mlp = parts.mix, parts.mlp
     if ffn.kind == "moe":

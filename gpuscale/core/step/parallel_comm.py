@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from gpuscale.core.network.bound import bound_s
 from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration, slowed_link
 from gpuscale.core.network.expected import (
     NVLS_MIN_RANKS,
+    bound_s,
     deduplicated_frac,
     expected_collective_time_s,
 )
