@@ -3,13 +3,83 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Union
 
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.core.quantity import dimension_of
+from gpuscale.core.records import Term
 from gpuscale.errors import unknown_name
-from gpuscale.render.document import Document
+from gpuscale.render.data import SCHEMA
+from gpuscale.render.document import Document, Point
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+UNIT_TEXT = {
+    "bytes": "byte",
+    "bytes_per_s": "byte/s",
+    "flop": "FLOP",
+    "flop_per_s": "FLOP/s",
+    "s": "s",
+    "hz": "Hz",
+    "w": "W",
+    "j": "J",
+    "usd": "USD",
+    "usd_per_hour": "USD/h",
+    "usd_per_kwh": "USD/kWh",
+    "tokens": "tokens",
+    "frac": "share, 0 to 1",
+}
+
+
+def of_types(command: str, results: Sequence[Any], verdict: type) -> dict[str, Any]:
+    """Write the schema of a command's envelope.
+
+    `results`: records, one of which an answer holds; none: an object of any keys. `verdict`: record
+    of a requirement that was held.
+    """
+    from pydantic import TypeAdapter
+
+    result = Union[tuple(results)] if results else dict[str, Any]  # noqa: UP007
+    schema = TypeAdapter(
+        tuple[result, Term, verdict, Point]  # type: ignore[valid-type]
+    ).json_schema(mode="serialization")
+    found, term, held, point = schema["prefixItems"]
+    described(schema.get("$defs", {}))
+    properties = {
+        "schema": {"const": SCHEMA},
+        "command": {"const": command},
+        "inputs": {"type": "object"},
+        "summary": {"type": "array", "items": point},
+        "result": found,
+        "warnings": {"type": "array", "items": {"type": "string"}},
+        "job": {"type": "object"},
+        "explain": {"type": "array", "items": term},
+        "requirements": {"type": "array", "items": held},
+    }
+    return {
+        "$schema": DIALECT,
+        "title": f"gpuscale {command} --json",
+        "type": "object",
+        "properties": properties,
+        "required": ["schema", "command", "inputs", "summary", "result", "warnings"],
+        "$defs": schema.get("$defs", {}),
+    }
+
+
+def described(records: dict[str, Any]) -> None:
+    """Say the units, keep what people need of pydantic's words, and require every key."""
+    for record in records.values():
+        for key, value in record.get("properties", {}).items():
+            value.pop("title", None)
+            value.pop("default", None)
+            if unit := UNIT_TEXT.get(dimension_of(key), ""):
+                value["description"] = unit
+        if record.get("properties"):
+            record["required"] = sorted(record["properties"])
+
 
 SWEEP = ("gpuscale.answers.sweep_table:SweepAnswer",)
 
@@ -46,7 +116,6 @@ class Schema(Question):
 def schema_of(name: str) -> dict[str, Any]:
     """Make the schema of a command's answer, or of a sweep."""
     from gpuscale.answers.requirements import RequirementVerdict
-    from gpuscale.render.schema import of_types
 
     results = SWEEP if name == "sweep" else question_of(name).RESULTS
     return of_types(name, [_found(result) for result in results], RequirementVerdict)
