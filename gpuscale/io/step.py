@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.network.expected import reduces_in_switch
 from gpuscale.core.records import made_of
-from gpuscale.core.step.records import StepForm
-from gpuscale.core.step.records import Hardware
+from gpuscale.core.step.records import Hardware, StepForm
 from gpuscale.core.verdict import Spread
 from gpuscale.io.calibration import load_arch, load_fabric
 from gpuscale.io.presets import shipped
