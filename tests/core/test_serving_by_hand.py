@@ -765,6 +765,18 @@ def test_one_request_of_two_workers_by_hand():
     assert loop.requests_per_s == pytest.approx(1 / (first + decode), rel=0.1)
 
 
+def test_a_request_waits_while_its_workers_agree():
+    slow = at()
+    slow = replace(slow, software=replace(slow.software, handover_s=0.25))
+    read = prefill_worker(spec("llama3.1-70b"), Replica(tp=2), slow, FIXED, Tuning())
+    read.table = Passes()
+    late = PooledService(read, 1, pooled().decode, 1)
+    assert late.transfer_s == pytest.approx(pooled().transfer_s + 0.25)
+    one, two = pooled().burst(1), late.burst(1)
+    assert two.ttft.mean_s == pytest.approx(one.ttft.mean_s + 0.25)
+    assert two.tpot.mean_s == pytest.approx(one.tpot.mean_s)
+
+
 def test_twice_the_workers_share_twice_the_load():
     one, two = pooled().burst(6), pooled(2, 2).burst(12)
     # twelve GPUs are beyond the node: the cache comes over the NICs

@@ -55,9 +55,9 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
         loads |= dict(zip(("ttft", "tpot"), limits.split(), strict=True))
     cold = kind == "closed" and meaning("cold", note) is not None
     cache = re.search(r"kv[ -]cache (bf16|fp8|fp16)", note)
-    setting = (engine, row.get("gpu"), row.get("precision"), "tp", row.get("tp"), at_once)
-    scripts = f"{row.get('source')} {' '.join(map(str, setting))} in flight"
-    polled = meaning("polled", scripts) if kind == "closed" else None
+    setting = (engine, row.get("gpu"), row.get("precision"), "tp", row.get("tp"), row.get("spec"))
+    scripts = f"{row.get('source')} {' '.join(map(str, setting))} {at_once} in flight"
+    scripted = (meaning("scripted", scripts) or "").split() if kind == "closed" else ()
     degrees = _degrees(row, any(ffn.kind == "moe" for ffn in spec.ffns.values()))
     asked = {
         "model": row["model"],
@@ -67,7 +67,7 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
         "weights": _weights(row, "" if gguf else spec.published_format),
         "kv": cache and cache[1],
         "cold": cold,
-        "poll": polled and int(polled),
+        **dict(word.split("=") for word in scripted),
         "only": kind if kind in ("prefill", "decode") else None,
         **(degrees if kind != "pools" else _pooled(row, spec.name, bool(draft))),
         **lengths,

@@ -42,13 +42,14 @@ def decode_worker(
 def transfer_s(prefill: Service, decode: Service, n_gpus: int) -> float:
     """Time by which the cache of a mean prompt comes later than its first token. [s].
 
+    Workers agree on the cache's place and look for its end between their passes (`handover_s`).
     Layers are sent while the next ones are read, so one layer's cache is left: its bytes on a GPU
     over the link between the pools, the scale-up one where all GPUs are in one domain.
     """
     site = prefill.site
     held = cache_bytes_per_sequence(prefill.model, prefill.replica, prefill.demand.inputs.mean)
     link = site.scaleup_bytes_per_s if n_gpus <= site.domain else site.scaleout_bytes_per_s
-    return held / prefill.model.n_layers / link
+    return site.software.handover_s + held / prefill.model.n_layers / link
 
 
 class PooledService(UnderLoad):

@@ -139,6 +139,7 @@ class ServingSoftware:
     launch_s: Seconds = 0.0  # of a decode pass without graphs, launched while the GPU works
     request_s: Seconds = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
     intake_s: Seconds = 2e-3  # of it, during which the server takes no other: one reader
+    handover_s: Seconds = 0.0  # from a prefill to a decode worker, beside the cache's way
     serial_host: bool = False  # the GPU waits while the host prepares a pass
     whole_prompts: bool = False  # a pass reads the longest context that is promised in one
     chunks_beyond: FromOne = 32768.0  # unless that is longer: then chunks, and mixed
