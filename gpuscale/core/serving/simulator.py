@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from statistics import NormalDist
 
 from gpuscale.core.serving.scheduler import Scheduler, Simulated, StepTimes, passes_until
@@ -77,7 +77,8 @@ class SimulatedEngine:
         self.held = sum(map(self._room, range(n)))
         self.context = sum(self.prompt[:n])
         self.running = {i: math.ceil(self.left[i] / self.each[i]) for i in range(n)}
-        self.ends = sorted((last, i) for i, last in self.running.items())
+        self.ends = [(last, i) for i, last in self.running.items()]
+        heapify(self.ends)
         self.out.first_s[:n] = [0.0] * n
 
     @property
