@@ -30,7 +30,6 @@ SLACK = 1.15
 LOW_FRAC = 1e-3
 """Rate, relative to the highest stable one, that stands for a service without load."""
 
-
 BEYOND = 1.3
 """First upper end of the bracket, over the formula's highest rate."""
 

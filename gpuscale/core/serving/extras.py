@@ -23,7 +23,6 @@ ADAPTER_BYTES = 2.0
 ADAPTER_KERNELS = 2
 """Launches of adapted maps of one input: to the rank and back (Punica, arXiv:2310.18547)."""
 
-
 HOST_READ_EFF = 0.5
 """Of its memory's bandwidth that the host's cores reach, reading quantised weights: 0.45 on four
 channels of DDR4 (i9-10900X, nine models, AlexsJones/llmfit pull requests 755 to 778), 0.43 and 0.48

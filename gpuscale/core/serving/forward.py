@@ -42,11 +42,9 @@ SMALL_KERNELS = {
 split, the concatenation, the cast; of experts the scores, the choice, sort, gather, activation and
 combine."""
 
-
 SEPARATE_KERNELS = 2
 """More of them where the router's operations are fused by pattern: the choice of experts with their
 weights, and the sum over experts, are a kernel each (ggml-cuda, `topk-moe.cu`, fused additions)."""
-
 
 SEPARATE_STATE_KERNELS = {"gated-delta": 30}
 """The same of a recurrent layer: gates, norms, products and sums of the state, each by itself

@@ -23,7 +23,6 @@ SPARE = 1.05
 
 MOST_WORKERS = 512
 
-
 BUSY_FRAC = 0.7
 """Use of a prefill worker at which its first token is shown: below the knee of the queue."""
 

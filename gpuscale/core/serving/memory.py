@@ -215,7 +215,6 @@ def cache_bytes_per_sequence(model: ModelSpec, replica: Replica, tokens: float) 
 
 KWON = "Kwon et al. 2023 (arXiv:2309.06180), section 4"
 
-
 OWN = "context_bytes + collective_bytes * log2(group)"
 KEPT_BACK = {
     "device": f"{OWN} + (1 - utilisation_frac) * usable_bytes",

@@ -36,7 +36,6 @@ ACCEPTED_SPREAD = 0.09
 drafts are used p99 of TPOT is 1.24 times its middle, else 1.03 (136 and 203 rows of SemiAnalysisAI/
 InferenceX): 2.33 deviations."""
 
-
 MOST_TOGETHER = 1024.0
 """First rate of the search for the highest, over one request a pass: more than schedulers run."""
 
