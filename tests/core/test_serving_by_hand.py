@@ -92,6 +92,7 @@ class Queue:
     fits: bool = True
     claims: float = 1.0  # of mu, what its formula says
     sequences_with_room: float = 8.0
+    context_lacks_bytes: float = 0.0
 
     def open(self, rate_per_s, n, seed=0):
         wait = 1.0 / (self.mu - rate_per_s) if rate_per_s < self.mu else 1e9
