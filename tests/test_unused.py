@@ -96,9 +96,7 @@ def texts(package):
     for every in package.values():
         for node in every:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found = re.fullmatch(r"gpuscale\.[\w.]+:(\w+)", node.value)
-                if found:
-                    yield found[1]
+                yield from re.findall(r"(?:^| )[\w.]+:(\w+)", node.value)
 
 
 def is_entry(module, node):

@@ -281,8 +281,8 @@ class Question:
 
     NAME: ClassVar[str] = ""
     EXAMPLE: ClassVar[str] = ""
-    RESULTS: ClassVar[tuple[str, ...]] = ()
-    """``module:class`` of the records that an answer may hold, for its schema."""
+    RESULTS: ClassVar[str] = ""
+    """Records that an answer may hold, for its schema: ``module:class`` below this package."""
 
     def check(self) -> None:
         """Read the files and names that are given: a bad one is told before anything is computed.
@@ -338,7 +338,7 @@ class WhatIf(Calibrated):
 class Swept(WhatIf):
     """A question whose headline numbers can be tabulated over one or two keys."""
 
-    HEADLINES: ClassVar[tuple[str, ...]] = ()
+    HEADLINES: ClassVar[str] = ""
     """Keys of the result that a sweep shows unless others are asked for."""
 
     OWN_SWEEP: ClassVar[bool] = False

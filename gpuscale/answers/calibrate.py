@@ -30,10 +30,7 @@ class Calibrate(Calibrated):
     """
 
     NAME: ClassVar[str] = "calibrate"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.calibrate:Fits",
-        "gpuscale.answers.calibrate:Template",
-    )
+    RESULTS: ClassVar[str] = "calibrate:Fits calibrate:Template"
     EXAMPLE: ClassVar[str] = "gpuscale calibrate --template gemm"
     file: Asked[str | None] = text("CSV of measured training steps: one scalar.", metavar="[FILE]")
     _: KW_ONLY

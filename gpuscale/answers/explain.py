@@ -22,10 +22,7 @@ class Explain(Question):
     """Explain a term of the field: formula, example, limits of validity, references."""
 
     NAME: ClassVar[str] = "explain"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.explain:Terms",
-        "gpuscale.answers.explain:Explained",
-    )
+    RESULTS: ClassVar[str] = "explain:Terms explain:Explained"
     EXAMPLE: ClassVar[str] = "gpuscale explain mfu"
     term: Asked[str | None] = text("A word of the field; none lists all.", complete=complete_term)
 

@@ -200,6 +200,7 @@ class MemoryAnswer(Answer):
             "expected",
             "ideal",
             "layout",
+            "peaks",
             "per_gpu",
             "said_by",
             "states",

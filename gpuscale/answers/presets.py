@@ -85,10 +85,7 @@ class Presets(WhatIf):
     """
 
     NAME: ClassVar[str] = "presets"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.presets:PresetList",
-        "gpuscale.answers.presets:PresetTable",
-    )
+    RESULTS: ClassVar[str] = "presets:PresetList presets:PresetTable"
     EXAMPLE: ClassVar[str] = "gpuscale presets show dgx-h100 > mine.toml"
     words: Converted[tuple[str, ...], Sequence[str]] = texts(
         "Text that a listed name, alias or title holds; or `show` and a preset's name.",

@@ -32,10 +32,7 @@ class Quiz(ask.Question):
     """
 
     NAME: ClassVar[str] = "quiz"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.quiz:QuizAnswer",
-        "gpuscale.answers.quiz:QuizExplained",
-    )
+    RESULTS: ClassVar[str] = "quiz:QuizAnswer quiz:QuizExplained"
     EXAMPLE: ClassVar[str] = "gpuscale quiz llm.quiz5.q2.3.tokens"
     text: Converted[tuple[str, ...], Sequence[str]] = texts(
         "The id of one answer, to explain it; or words to search questions for.",

@@ -81,7 +81,7 @@ def described(records: dict[str, Any]) -> None:
             record["required"] = sorted(record["properties"])
 
 
-SWEEP = ("gpuscale.answers.sweep_table:SweepAnswer",)
+SWEEP = "sweep_table:SweepAnswer"
 
 
 def complete_command(incomplete: str) -> list[str]:
@@ -118,9 +118,9 @@ def schema_of(name: str) -> dict[str, Any]:
     from gpuscale.answers.requirements import RequirementVerdict
 
     results = SWEEP if name == "sweep" else question_of(name).RESULTS
-    return of_types(name, [_found(result) for result in results], RequirementVerdict)
+    return of_types(name, [_found(result) for result in results.split()], RequirementVerdict)
 
 
 def _found(result: str) -> Any:
     module, _, name = result.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(f".{module}", "gpuscale.answers"), name)

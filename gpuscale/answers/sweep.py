@@ -52,7 +52,7 @@ def sweep_document(question: Swept, require: Sequence[Requirement] = ()) -> Docu
         points.append(point)
     if first_error and all(p.answer == "error" for p in points):
         raise first_error
-    shown = chosen_keys(question.HEADLINES, points, question.sweep_show)
+    shown = chosen_keys(question.HEADLINES.split(), points, question.sweep_show)
     changed = [setting.partition("=")[0] for setting in question.set]
     if taken := [axis.key for axis in axes if axis.key in changed]:
         raise GpuscaleError(f"{taken[0]} is given by --set and by --sweep")

@@ -61,7 +61,7 @@ class Check(WhatIf):
     """Run the jobs of a file and hold their answers against the requirements in it."""
 
     NAME: ClassVar[str] = "check"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.cli.check:CheckedJobs",)
+    RESULTS: ClassVar[str] = ".cli.check:CheckedJobs"
     EXAMPLE: ClassVar[str] = "gpuscale check jobs.toml --junit report.xml"
     file: Asked[str] = text("TOML with [[job]]: name, command, require.", ...)
     _: KW_ONLY

@@ -23,14 +23,9 @@ class Checkpoint(options.Machine, Failing, Priced, Swept):
 
     NAME: ClassVar[str] = "checkpoint"
     EXAMPLE: ClassVar[str] = "gpuscale checkpoint llama3.1-405b --gpus 16384 --time 54d"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.checkpoint.document:CheckpointAnswer",)
-    HEADLINES: ClassVar[tuple[str, ...]] = (
-        "checkpoint_bytes",
-        "save.blocking_s",
-        "save.write_s",
-        "interval_s",
-        "lost_frac",
-        "n_interruptions",
+    RESULTS: ClassVar[str] = "checkpoint.document:CheckpointAnswer"
+    HEADLINES: ClassVar[str] = (
+        "checkpoint_bytes save.blocking_s save.write_s interval_s lost_frac n_interruptions"
     )
     model: Asked[str | None] = options.model()
     _: KW_ONLY

@@ -53,18 +53,10 @@ class Collective(options.Wired, Swept):
     """
 
     NAME: ClassVar[str] = "collective"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.collective.document:CollectiveAnswer",
-        "gpuscale.answers.collective.document:SizesAnswer",
-    )
+    RESULTS: ClassVar[str] = "collective.document:CollectiveAnswer collective.document:SizesAnswer"
     EXAMPLE: ClassVar[str] = "gpuscale collective all-gather h100 --shape 4096x65536"
-    HEADLINES: ClassVar[tuple[str, ...]] = (
-        "time_s",
-        "ring_s",
-        "expected.time_s",
-        "busbw_bytes_per_s",
-        "expected.busbw_bytes_per_s",
-        "binding_level",
+    HEADLINES: ClassVar[str] = (
+        "time_s ring_s expected.time_s busbw_bytes_per_s expected.busbw_bytes_per_s binding_level"
     )
     OWN_SWEEP: ClassVar[bool] = True
     op: Asked[str] = Asked(

@@ -21,7 +21,7 @@ class Compare(WhatIf):
     """
 
     NAME: ClassVar[str] = "compare"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.compare.document:Comparison",)
+    RESULTS: ClassVar[str] = "compare.document:Comparison"
     EXAMPLE: ClassVar[str] = "gpuscale compare dgx-h100 dgx-b200"
     things: Converted[tuple[str, ...], Sequence[str]] = texts(
         "Two or more of a kind: answers saved by --json or -o FILE.json, plan.toml jobs, "

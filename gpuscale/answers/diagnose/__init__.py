@@ -25,7 +25,7 @@ class Diagnose(Pins, Question):
     """
 
     NAME: ClassVar[str] = "diagnose"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.diagnose.records:Diagnosis",)
+    RESULTS: ClassVar[str] = "diagnose.records:Diagnosis"
     EXAMPLE: ClassVar[str] = (
         "gpuscale diagnose llama3-70b --gpus 128 --gpu h100 --measured 'mfu=30 %'"
     )

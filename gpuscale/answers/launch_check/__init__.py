@@ -21,7 +21,7 @@ class LaunchCheck(options.Machine, WhatIf):
     """
 
     NAME: ClassVar[str] = "launch-check"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.launch_check.records:LaunchReport",)
+    RESULTS: ClassVar[str] = "launch_check.records:LaunchReport"
     EXAMPLE: ClassVar[str] = "gpuscale launch-check run.sh --cluster dgx-h100"
     file: Converted[tuple[str, ...], Sequence[str]] = texts(
         "Files of one launch: a script, and the JSON or YAML that it names.", ..., label="FILE"

@@ -19,9 +19,9 @@ class MatmulTime(Swept):
     """
 
     NAME: ClassVar[str] = "matmul-time"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.matmul_time.document:KernelAnswer",)
+    RESULTS: ClassVar[str] = "matmul_time.document:KernelAnswer"
     EXAMPLE: ClassVar[str] = "gpuscale matmul-time b200 64 4096 8192 --dtype bf16"
-    HEADLINES: ClassVar[tuple[str, ...]] = ("time_s", "expected.time_s", "bound")
+    HEADLINES: ClassVar[str] = "time_s expected.time_s bound"
     gpu: Asked[str] = text("GPU preset, TOML file or -.", ...)
     m: Asked[int] = whole("Rows M of [M,K] x [K,N]; with --op the elements.", ..., label="M")
     k: Asked[int | None] = whole("Inner dimension K.", label="K")

@@ -24,21 +24,12 @@ class Memory(Degrees, options.Machine, Rollouts, Swept):
     """
 
     NAME: ClassVar[str] = "memory"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.memory.train:TrainingMemory",
-        "gpuscale.answers.memory.serve:ServingAnswer",
-        "gpuscale.answers.memory.serve:WeightsAnswer",
-        "gpuscale.answers.memory.params:StatesAnswer",
-        "gpuscale.answers.finetune.memory:TuningMemory",
-        "gpuscale.answers.finetune.rl_blocks:RlAnswer",
+    RESULTS: ClassVar[str] = (
+        "memory.train:TrainingMemory memory.serve:ServingAnswer memory.serve:WeightsAnswer "
+        "memory.params:StatesAnswer finetune.memory:TuningMemory finetune.rl_blocks:RlAnswer"
     )
     EXAMPLE: ClassVar[str] = "gpuscale memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8"
-    HEADLINES: ClassVar[tuple[str, ...]] = (
-        "peak_bytes",
-        "per_gpu.max_concurrency",
-        "headroom_bytes",
-        "fits",
-    )
+    HEADLINES: ClassVar[str] = "peak_bytes per_gpu.max_concurrency headroom_bytes fits"
     model: Asked[str | None] = options.model()
     _: KW_ONLY
     params: Asked[float | None] = options.params()

@@ -18,17 +18,9 @@ class Model(Swept):
     """
 
     NAME: ClassVar[str] = "model"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.model.document:ModelAnswer",
-        "gpuscale.answers.model.document:ModelToml",
-    )
+    RESULTS: ClassVar[str] = "model.document:ModelAnswer model.document:ModelToml"
     EXAMPLE: ClassVar[str] = "gpuscale model deepseek-v3 --seq-len 4096"
-    HEADLINES: ClassVar[tuple[str, ...]] = (
-        "params",
-        "active_params",
-        "training_flop_per_token",
-        "kv_bytes_per_token",
-    )
+    HEADLINES: ClassVar[str] = "params active_params training_flop_per_token kv_bytes_per_token"
     model: Asked[str] = options.model(...)
     _: KW_ONLY
     seq_len: Asked[int | None] = options.seq_len()

@@ -33,18 +33,10 @@ class Network(Swept):
 
     NAME: ClassVar[str] = "network"
     EXAMPLE: ClassVar[str] = "gpuscale network h100-superpod --gpus 1024"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.network.records:NetworkAnswer",
-        "gpuscale.answers.network.records:CableCheck",
-    )
-    HEADLINES: ClassVar[tuple[str, ...]] = (
-        "collective_bytes_per_s",
-        "slowest_level",
-        "n_switches",
-        "n_leaf_switches",
-        "n_spine_switches",
-        "n_core_switches",
-        "n_cables",
+    RESULTS: ClassVar[str] = "network.records:NetworkAnswer network.records:CableCheck"
+    HEADLINES: ClassVar[str] = (
+        "collective_bytes_per_s slowest_level n_switches n_leaf_switches n_spine_switches "
+        "n_core_switches n_cables"
     )
     cluster: Asked[str | None] = text(
         f"{options.CLUSTER} Or `check` and a file. [default: {options.DEFAULT_CLUSTER}]",

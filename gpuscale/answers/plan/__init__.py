@@ -61,20 +61,14 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
     """
 
     NAME: ClassVar[str] = "plan"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.core.plan.records:PlanResult",
-        "gpuscale.answers.plan.scan_document:ScanAnswer",
-        "gpuscale.answers.plan.answer:JobAnswer",
-        "gpuscale.answers.finetune.plan_blocks:TuningPlan",
-        "gpuscale.answers.finetune.rl_blocks:RlAnswer",
-        "gpuscale.answers.diagnose.records:Diagnosis",
+    RESULTS: ClassVar[str] = (
+        "plan.answer:PlanResult plan.scan_document:ScanAnswer plan.answer:JobAnswer "
+        "finetune.plan_blocks:TuningPlan finetune.rl_blocks:RlAnswer diagnose.records:Diagnosis"
     )
     EXAMPLE: ClassVar[str] = "gpuscale plan llama3-70b --gpus 4096"
-    HEADLINES: ClassVar[tuple[str, ...]] = tuple(
-        (
-            "step_s roofline_s mfu tokens_per_s peak_bytes layout.tp layout.cp layout.pp layout.dp "
-            "run.days chosen.n_gpus chosen.step_s chosen.mfu"
-        ).split()
+    HEADLINES: ClassVar[str] = (
+        "step_s roofline_s mfu tokens_per_s peak_bytes layout.tp layout.cp layout.pp layout.dp "
+        "run.days chosen.n_gpus chosen.step_s chosen.mfu"
     )
     GROUP: ClassVar[str] = "machines"
     OF_TASKS: ClassVar[tuple[str, ...]] = TRAIN

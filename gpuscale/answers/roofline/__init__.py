@@ -33,18 +33,12 @@ class Roofline(options.Machine, Swept):
     """
 
     NAME: ClassVar[str] = "roofline"
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.roofline.board:BoardAnswer",
-        "gpuscale.answers.roofline.limit:LimitAnswer",
-        "gpuscale.answers.roofline.chip:ChipAnswer",
+    RESULTS: ClassVar[str] = (
+        "roofline.board:BoardAnswer roofline.limit:LimitAnswer roofline.chip:ChipAnswer"
     )
     EXAMPLE: ClassVar[str] = "gpuscale roofline llama3-70b --cluster dgx-h100 --gpus 4096"
-    HEADLINES: ClassVar[tuple[str, ...]] = (
-        "tokens_per_gpu",
-        "rows.*.ratio",
-        "rows.*.need",
-        "bf16_flop_per_s",
-        "bf16_ridge_flop_per_byte",
+    HEADLINES: ClassVar[str] = (
+        "tokens_per_gpu rows.*.ratio rows.*.need bf16_flop_per_s bf16_ridge_flop_per_byte"
     )
     target: Asked[str] = text(
         "A model; or one of chip, dp, fsdp, moe-dp, tp, ep, pp, cp.", ..., complete=complete_target

@@ -63,22 +63,13 @@ class Serve(options.Machine, Priced, Swept):
     EXAMPLE: ClassVar[str] = (
         "gpuscale serve llama3.3-70b --gpus 8 --weights fp8 --rate 5/s --ttft p95:500ms"
     )
-    RESULTS: ClassVar[tuple[str, ...]] = (
-        "gpuscale.answers.serve.records:ServeAnswer",
-        "gpuscale.answers.serve.no_room:NoRoom",
-        "gpuscale.answers.serve.pareto:ParetoAnswer",
-        "gpuscale.answers.serve.trace:TraceAnswer",
-        "gpuscale.answers.serve.pool:PoolAnswer",
+    RESULTS: ClassVar[str] = (
+        "serve.records:ServeAnswer serve.no_room:NoRoom serve.pareto:ParetoAnswer "
+        "serve.trace:TraceAnswer serve.pool:PoolAnswer"
     )
-    HEADLINES: ClassVar[tuple[str, ...]] = (
-        "n_gpus",
-        "label",
-        "at_most_per_s",
-        "ttft_p95_s",
-        "tpot_p95_s",
-        "output_tokens_per_s",
-        "tokens_per_s_per_gpu",
-        "usd_per_million_output_tokens",
+    HEADLINES: ClassVar[str] = (
+        "n_gpus label at_most_per_s ttft_p95_s tpot_p95_s output_tokens_per_s tokens_per_s_per_gpu "
+        "usd_per_million_output_tokens"
     )
     GROUP: ClassVar[str] = "serving"
     model: Asked[str] = options.model(...)

@@ -18,7 +18,7 @@ class Study(Question):
 
     NAME: ClassVar[str] = "study"
     EXAMPLE: ClassVar[str] = "gpuscale study study.toml --jobs 8"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.study.run:StudyAnswer",)
+    RESULTS: ClassVar[str] = "study.run:StudyAnswer"
     file: Asked[str] = text("Study file: [common], [grid] and [[job]] of a question.", ...)
     _: KW_ONLY
     jobs: Asked[int | None] = whole("Processes. [default: one per core]", most=1024)

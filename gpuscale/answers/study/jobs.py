@@ -127,5 +127,5 @@ def answer_job(question: str, fields: Mapping[str, Any], show: Sequence[str]) ->
         answer, note, values = answered(kind(**fields))
     except GpuscaleError as error:
         return {"answer": "error", "note": " ".join(error.message.split())}
-    keys = show or getattr(kind, "HEADLINES", ()) or tuple(values)[:20]
+    keys = show or getattr(kind, "HEADLINES", "").split() or tuple(values)[:20]
     return {"answer": answer, "note": note, **{key: values.get(key) for key in keys}}

@@ -151,7 +151,7 @@ def study_document(asked: Study) -> Document:
 
 
 def _headlines(question: str) -> tuple[str, ...]:
-    found: tuple[str, ...] = getattr(question_of(question), "HEADLINES", ())
+    found = tuple(getattr(question_of(question), "HEADLINES", "").split())
     if not found:
         raise GpuscaleError(
             f"study: `{question}` has no headline numbers", "say them: show = [...]"

@@ -20,11 +20,11 @@ class Timeline(Degrees, options.Machine, options.Wired, Swept):
     """
 
     NAME: ClassVar[str] = "timeline"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.timeline.drawn:TimelineResult",)
+    RESULTS: ClassVar[str] = "timeline.drawn:TimelineResult"
     EXAMPLE: ClassVar[str] = (
         "gpuscale timeline llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 32"
     )
-    HEADLINES: ClassVar[tuple[str, ...]] = ("step_s", "window_s", "bubble_frac")
+    HEADLINES: ClassVar[str] = "step_s window_s bubble_frac"
     model: Asked[str] = options.model(...)
     _: KW_ONLY
     seq_len: Asked[int | None] = options.seq_len()

@@ -18,7 +18,7 @@ class Validate(Calibrated):
     """
 
     NAME: ClassVar[str] = "validate"
-    RESULTS: ClassVar[tuple[str, ...]] = ("gpuscale.answers.validate.scores:Scores",)
+    RESULTS: ClassVar[str] = "validate.scores:Scores"
     EXAMPLE: ClassVar[str] = "gpuscale validate --runs my_runs.csv --rows scored.csv"
     _: KW_ONLY
     runs: Asked[str | None] = text("Training runs to score (CSV).", metavar="FILE")
