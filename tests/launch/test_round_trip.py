@@ -31,6 +31,8 @@ FINE_TUNING = {
     "trl": ("trl", "hf-peft", "hf-deepspeed", "hf-fsdp"),
     "ms-swift": ("ms-swift",),
     "megatron-swift": ("megatron-swift",),
+    "megatron-bridge": ("megatron-bridge",),
+    "llama-factory-mca": ("llama-factory-mca",),
     "torchtune": ("torchtune",),
     "unsloth": ("unsloth",),
     "openrlhf": ("openrlhf",),
@@ -43,7 +45,7 @@ FINE_TUNING = {
     "llm-foundry": ("hf-fsdp",),
     "veomni": ("fsdp",),
 }
-MEGATRON = ("megatron-swift", "megatron-bridge")
+MEGATRON = ("megatron-swift", "megatron-bridge", "llama-factory-mca")
 RL = {"trl": "trl", "verl": "verl", "openrlhf": "openrlhf", "nemo-rl": "nemo-rl"}
 SAME_FIGURES = {"hf-peft", "hf-deepspeed", "hf-fsdp", "trl", "fsdp-qlora"}
 """Names of one family: whose figures hold is told by how the job is sharded."""

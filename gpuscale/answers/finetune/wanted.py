@@ -143,8 +143,8 @@ def layout_of(
     said |= {"seq_len": seq_len, "global_batch_size": batch, "micro_batch_size": micro, "dp": dp}
     said["recompute"] = recompute_of(asked) or habits.recompute
     said["etp"] = experts_split(asked, model, judge)
-    kinds = capabilities_of(judge).cp_kinds or (CP_KIND, DEFAULT_CONTEXT)
-    kinds = tuple(sorted(kinds, key=lambda kind: kind != CP_KIND))
+    kinds = asked.cp > 1 and (capabilities_of(judge).cp_kinds or (CP_KIND, DEFAULT_CONTEXT))
+    kinds = tuple(sorted(kinds or (DEFAULT_CONTEXT,), key=lambda kind: kind != CP_KIND))
     stages = (said["zero_stage"], 3) if asked.zero is None else (asked.zero,)
     ways = [
         settle(said | {"cp_kind": asked.cp_kind or kind, "zero_stage": stage}, software)

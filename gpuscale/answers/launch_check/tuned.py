@@ -149,7 +149,9 @@ def _change_of_files(
 
 LIKE = {"roll": "verl"}
 """Kind without a preset -> the one whose workers are placed and sharded as its are."""
-OVER_MEGATRON = {"megatron-core": "megatron-swift", "megatron-bridge": "megatron-bridge"}
+OVER_MEGATRON = {"megatron-core": "megatron-swift"} | {
+    name: name for name in ("megatron-bridge", "llama-factory-mca")
+}
 """Software of a launch with Megatron's degrees -> whose adapters it trains."""
 
 

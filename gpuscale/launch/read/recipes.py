@@ -9,10 +9,12 @@ from importlib import resources
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import read_bridge, value_of
+from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.tables import key_values
 
 RECIPE_MODELS = {stem: model for model, stem in dialect("megatron-bridge").names.items()}
@@ -218,6 +220,7 @@ def of_recipe(name: str, overrides: Table) -> Found:
         precision = str(base.get("mixed_precision") or words)
     table["mixed_precision"] = precision or "bf16"
     found = read_bridge(table)
+    put(dialect("megatron-bridge"), Nested(found, overrides), whole=False)
     if found.zero_stage == 1 and table.get("ddp.use_distributed_optimizer") is False:
         found.zero_stage = 0
     if "nvfp4" in precision:
@@ -225,6 +228,7 @@ def of_recipe(name: str, overrides: Table) -> Found:
     tuned = re.search(r"_(sft|finetune|peft)(_|$)", name)
     if found.method == "pretrain" and tuned:
         found.method = "lora" if tuned[1] == "peft" else "full"
+    found.method = "dora" if overrides.get("mode") == "dora" else found.method
     stem = re.split(r"_(?:\d+k_)?(?:pretrain|sft|peft|finetune|low_precision)", name)[0]
     named_so = preset_of(stem) if stem else found.model_name
     named_so = None if UNSET in (named_so or "") else named_so
