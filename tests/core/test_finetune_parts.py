@@ -169,9 +169,14 @@ def test_the_fastest_that_fits():
             job=j, step=SimpleNamespace(tokens_per_s=10 - abs(j.layout.micro_batch_size - 2))
         )
 
-    fake = SimpleNamespace(fits=lambda j: j.layout.dp != 2, legal=lambda _: True, trial=trial)
+    fake = SimpleNamespace(
+        fits=lambda j: j.layout.dp != 2, legal=lambda _: True, likely=lambda _: True, trial=trial
+    )
     found = [fastest(fake, job(global_batch_size=8, dp=n), BenchSpace((0,))) for n in (4, 2, 1)]
     assert [t and shape(t.job)[::2] for t in found] == [(4, 2), None, (1, 2)]
+    fake.likely = lambda j: j.layout.micro_batch_size != 2  # what may not fit is passed over
+    passed = fastest(fake, job(global_batch_size=8), BenchSpace((0,)))
+    assert passed.job.layout.micro_batch_size == 1
 
 
 # --- remedies ------------------------------------------------------------------------------------
@@ -190,6 +195,10 @@ def tried(j, usable=0.0):
     return SimpleNamespace(job=j, memory=memory, step=step, fits=total <= usable)
 
 
+def site(_):
+    return None, None, SimpleNamespace(offload_whole=False)
+
+
 ALL = [  # what each takes off, of 158 bytes
     ("loss", 5.0), ("recompute", 10.0), ("micro-batch", 20.0), ("shard", 6.0),
     ("offload activations", 7.0), ("optimizer", 8.0), ("method", 30.0), ("offload optimizer", 4.0),
@@ -206,6 +215,7 @@ def test_remedies_follow_one_another_until_it_fits(usable, n):
         trial=lambda j: tried(j, usable),
         usable_bytes=usable,
         legal=lambda _: True,
+        site=site,
     )
     found = remedies(bench, start)
     assert [(r.name, r.saved_bytes) for r in found] == [
@@ -236,7 +246,7 @@ def test_what_saves_little_is_no_remedy():
     start = tried(job(recompute="none", micro_batch_size=2, global_batch_size=2))
     found = remedies(
         SimpleNamespace(
-            moves=lambda _: True, trial=tried, usable_bytes=250.0, legal=lambda _: True
+            moves=lambda _: True, trial=tried, usable_bytes=250.0, legal=lambda _: True, site=site
         ),
         start,
     )
@@ -259,7 +269,7 @@ def test_what_may_not_fit_needs_a_tenth_of_the_card():
 
 def test_the_closest_of_jobs_that_fit_nowhere_takes_the_least_memory():
     bench = SimpleNamespace(
-        memory=lambda j: tried(j).memory, trial=tried, legal=lambda at: at.zero_stage < 3
+        memory=lambda j: tried(j).memory, trial=tried, legal=lambda j: j.layout.zero_stage < 3
     )
     start = job(recompute="none", micro_batch_size=2, global_batch_size=4, dp=2)
     found = closest(bench, start, BenchSpace((1, 3))).job.layout
