@@ -81,13 +81,15 @@ def test_a_summary_of_a_load_begun_in_the_middle():
     nan = math.nan
     run = Simulated(
         [0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 1.5, 3.0], [4.0, nan, nan, nan],
-        [70, 80, 10, 20], [5, 9, 3, 3], busy_s=2.0, n_running=2,
+        [70, 80, 10, 20], [5, 9, 3, 3], busy_s=0.5, sequence_s=1.0, n_running=2,
     )  # fmt: skip
     found = summarise(run)
     assert (found.ttft.mean_s, found.tpot.mean_s) == (0.75, 1.0)
     assert found.end_to_end.mean_s == pytest.approx((0.5 + 2 * 1.0 + 1.0 + 2 * 1.0) / 2)
     assert (found.n_requests, found.requests_per_s, found.time_s) == (2, 1.0, 3.0)
     assert (found.input_tokens_per_s, found.output_tokens_per_s) == (10.0, 3.0)
+    assert (found.decoding_sequences, found.busy_frac) == (2.0, pytest.approx(0.5 / 3.0))
+    assert summarise(replace(run, busy_s=0.0)).decoding_sequences == 0.0
 
 
 @pytest.mark.parametrize(("left", "counted"), [((11, 100), 2.0), ((11, 31), 2.0), ((20, 30), 1.5)])
@@ -416,3 +418,9 @@ def test_small_kernels_take_their_launches_as_often_as_the_engine_starts_them():
         at = replace(site, kernels=kernels, software=software)
         found = forward.pass_time(model, Replica(), at, Batch(sequences=4.0, context=100.0))
         assert found.small_s == pytest.approx(32 * n * 2e-6 * factor * software.kernels_factor)
+
+
+def test_a_prompt_stays_on_one_rank_and_sequences_are_spread():
+    batch = Batch(800.0, 50.0, 8.0, 12.0, 90.0, 2.0, prompt_ranks=2.0)
+    assert batch.on_rank(4.0) == Batch(400.0, 50.0, 4.0, 3.0, 90.0, 2.0)
+    assert batch.on_rank(1.0) == batch and batch.tokens == 800 + 12 * 2

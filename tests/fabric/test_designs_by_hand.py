@@ -278,3 +278,14 @@ def test_a_plan_divides_the_egress_of_a_node():
     assert plan_of(top, 512).wish.rack_links == 32  # two nodes of eight NICs of two ports
     none = top.model_copy(update={"network": top.network.model_copy(update={"rack_gpus": None})})
     assert plan_of(none, 512).wish.rack_links is None
+
+
+def test_a_pod_without_its_shape_or_rate_is_not_designed():
+    """TPU v4 (Jouppi et al. 2023): six links of 45 GB/s, cubes of 4 x 4 x 4, 4 chips a host."""
+    pod = load_cluster("pod-tpu-v4")
+    made = plan_of(pod, 64)
+    assert made is not None and made.shape == (4, 4, 4) and made.hosts.n_nodes == 16
+    assert (made.ports.up, made.ports.up_bytes_per_s) == (6, 45e9)
+    shapeless = pod.network.model_copy(update={"shape": None})
+    for less in ({"network": shapeless}, {"scaleup_bytes_per_s": None}):
+        assert plan_of(pod.model_copy(update=less), 64) is None
