@@ -171,6 +171,7 @@ GIVEN = [  # layers of the stages or chunks, pp, vpp, rule
     ((0, 16, 16, 0), 2, 2, ""),  # embedding and head alone
     ((16, 0, 16, 0), 2, 2, "pp-layers"),
     ((0, 16, 15, 0), 2, 2, "pp-layers"),
+    ((0, 1, 31, 0), 2, 2, ""),  # one layer is enough of a chunk
 ]
 
 

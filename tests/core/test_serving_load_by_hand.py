@@ -403,6 +403,10 @@ def test_ranks_gather_prompts_before_they_read():
         found = Service(model, Replica(dp_attention=ranks), at, demand).scheduler
         assert found.poll_passes == polls
         assert found.poll_prompts == (service.covering(2) if polls else math.inf)
+    each = replace(site, software=replace(site.software, intake_s=0.004), domain=8)
+    for gpus, intake_s in ((4, 0.004), (8, 0.004), (16, 0.002), (32, 0.001)):  # a reader a machine
+        found = Service(model, Replica(dp_attention=gpus), each, demand).scheduler
+        assert found.intake_s == pytest.approx(intake_s)
     sent = Service(model, Replica(dp_attention=2), gathers, demand, prefilled=True).scheduler
     assert (sent.poll_passes, sent.request_s, sent.intake_s) == (0, 0.0, 0.0)
 
