@@ -84,12 +84,12 @@ def _template(kind: str) -> Document:
     return Document("calibrate", {"template": kind}, Template(tuple(columns)), [Text(text)])
 
 
-def _fit(asked: Calibrate) -> tuple[dict[str, Any], list[FitLine], list[str]]:
+def _fit(asked: Calibrate) -> tuple[dict[str, object], list[FitLine], list[str]]:
     from gpuscale.evidence.fit.site import collectives_overlay, gemm_overlay, site_overlay
     from gpuscale.evidence.score import collectives, gemm
     from gpuscale.io.calibration import merged
 
-    overlay: dict[str, Any] = {}
+    overlay: dict[str, object] = {}
     lines: list[FitLine] = []
     notes: list[str] = []
     tables = (
@@ -150,7 +150,7 @@ def _steps(path: str, notes: list[str]) -> list[ScoredRow]:
 
 
 def _document(
-    asked: Calibrate, overlay: dict[str, Any], lines: list[FitLine], notes: list[str]
+    asked: Calibrate, overlay: dict[str, object], lines: list[FitLine], notes: list[str]
 ) -> Document:
     from gpuscale.core.quantity import format_si
     from gpuscale.io.calibration import load_calibration, merged

@@ -177,7 +177,7 @@ class Launch(Question):
         return launch_document(launch_of(saved["job"]), self.framework, self.wrap)
 
 
-def _saved(path: str) -> dict[str, Any]:
+def _saved(path: str) -> dict[str, object]:
     """Read an answer that was saved, or comes through a pipe."""
     from gpuscale.io.models import parse_json
     from gpuscale.io.text import read_text, shown_name
@@ -268,7 +268,9 @@ def serving_document(saved: Mapping[str, Any], wrapper: str) -> Document:
     return _document(result, asked, lambda other: serving_script(job, other)[1])
 
 
-def _document(result: LaunchResult, asked: dict[str, Any], again: Callable[[str], str]) -> Document:
+def _document(
+    result: LaunchResult, asked: dict[str, object], again: Callable[[str], str]
+) -> Document:
     from gpuscale.render.document import Document, Drawn
 
     return Document(

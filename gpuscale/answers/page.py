@@ -51,7 +51,7 @@ def _asked(name: str, given_json: str) -> Document:
     return ask(question(**given))
 
 
-def _given(given_json: str) -> dict[str, Any]:
+def _given(given_json: str) -> dict[str, object]:
     return {k: v for k, v in json.loads(given_json).items() if str(v).strip()}
 
 
@@ -62,7 +62,7 @@ def asked_json(name: str, given_json: str) -> str:
     empty ones are left out. Returns: JSON: ``command``, and either ``error`` with ``hint`` or
     ``answer`` (as ``--json``, with the summary), ``no``, and whether there is a ``launch`` file.
     """
-    made: dict[str, Any] = {"command": command_line(question_of(name), _given(given_json))}
+    made: dict[str, object] = {"command": command_line(question_of(name), _given(given_json))}
     try:
         document = _asked(name, given_json)
         made |= {
@@ -89,13 +89,13 @@ def kept_json(name: str, given_json: str, what: str) -> str:
     return json.dumps(made)
 
 
-def _page(document: Document, command: str) -> dict[str, Any]:
+def _page(document: Document, command: str) -> dict[str, object]:
     from gpuscale.render.html_report import to_html
 
     return {"file": "answer.html", "type": "text/html", "text": to_html(document, command)}
 
 
-def _picture(document: Document, _: str) -> dict[str, Any]:
+def _picture(document: Document, _: str) -> dict[str, object]:
     from gpuscale.render.pictures.draw import to_svg
     from gpuscale.render.pictures.known import pictures
 
@@ -105,14 +105,14 @@ def _picture(document: Document, _: str) -> dict[str, Any]:
     return {"file": "answer.svg", "type": "image/svg+xml", "text": to_svg(found[0])}
 
 
-def _launch(document: Document, _: str) -> dict[str, Any]:
+def _launch(document: Document, _: str) -> dict[str, object]:
     if document.launch is None:
         raise GpuscaleError("this answer has no launch file")
     text = document.launch("torchrun")
     return {"file": "run.sh", "type": "text/x-shellscript", "text": text}
 
 
-def _charts(document: Document, _: str) -> dict[str, Any]:
+def _charts(document: Document, _: str) -> dict[str, object]:
     """Charts as data, the same that notebooks and files draw."""
     from gpuscale.render.pictures.known import pictures
 
@@ -120,13 +120,13 @@ def _charts(document: Document, _: str) -> dict[str, Any]:
     return {"charts": [{"kind": type(c).__name__.lower(), **plain(c)} for c in found]}
 
 
-def _point(document: Document, _: str) -> dict[str, Any]:
+def _point(document: Document, _: str) -> dict[str, object]:
     """Give what a picture of many layouts has of one."""
     keys = ("fits", "peak_bytes", "step_s", "run_s")
     return {"point": {key: getattr(document.result, key, None) for key in keys}}
 
 
-def _events(document: Document, _: str) -> dict[str, Any]:
+def _events(document: Document, _: str) -> dict[str, object]:
     """Give the whole step in time: stage, track, kind, start [s], length [s], micro-batch."""
     if document.timeline is None:
         return {"events": []}
@@ -138,7 +138,7 @@ def _events(document: Document, _: str) -> dict[str, Any]:
     return {"events": rows, "total_s": line.total_s}
 
 
-def _details(document: Document, _: str) -> dict[str, Any]:
+def _details(document: Document, _: str) -> dict[str, object]:
     """Give the named details as HTML, then how the numbers come about and the inputs."""
     from gpuscale.render.html_report import folded, sections, written
 

@@ -105,7 +105,7 @@ def _answer(
 
 def answered(
     question: Question, require: Sequence[Requirement] = ()
-) -> tuple[str, str, dict[str, Any]]:
+) -> tuple[str, str, dict[str, object]]:
     """Ask one question of many: yes or no, what failed, and the numbers by dotted key."""
     found = question.answer()
     no, note = found.answered_no, ""
@@ -170,7 +170,7 @@ def _varies(key: str, points: list[SweptAnswer]) -> bool:
     return len({str(p.numbers.get(key)) for p in points if p.answer != "error"}) > 1
 
 
-def _inputs(question: Swept, axes: tuple[SweptKey, ...]) -> dict[str, Any]:
+def _inputs(question: Swept, axes: tuple[SweptKey, ...]) -> dict[str, object]:
     """Collect what stays the same at every point: fields that differ from their defaults."""
     names = option_names(type(question))
     left_out = {names.get(axis.key.replace("_", "-")) for axis in axes}

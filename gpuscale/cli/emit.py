@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -24,7 +24,7 @@ def emit(
 
     Warnings and failed requirements go to stderr; exit 1 for an answered no.
     """
-    extra: dict[str, Any] = {}
+    extra: dict[str, object] = {}
     if shown.explain:
         from gpuscale.render.data import plain
 
@@ -62,7 +62,7 @@ def emit(
         raise typer.Exit(int(Exit.NO))
 
 
-def _print(document: Document, shown: Shown, extra: dict[str, Any]) -> None:
+def _print(document: Document, shown: Shown, extra: dict[str, object]) -> None:
     if shown.plot:
         document = _with_pictures(document)
     if shown.format == "text":

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 from gpuscale.core.quantity import MAX_ABS, parse
 
-STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
+STRICT: dict[str, str | bool] = {"extra": "forbid", "allow_inf_nan": False}
 """``__pydantic_config__`` of a record that a file fills: a typo in a key is an error."""
 
 

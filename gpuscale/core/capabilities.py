@@ -22,7 +22,7 @@ KvHeads = Annotated[str, Among(("repeat", "divide"))]
 class Refusal:
     """Settings that a framework refuses together, when it starts."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     when: Mapping[str, Any] = field(hash=False)  # fact of a job -> `holds`; all of them
     why: str
@@ -54,7 +54,7 @@ def holds(condition: Any, value: Any) -> bool:
 class Capabilities:
     """What a framework offers, the `[capabilities]` of its preset; `ANY`: all there is."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     version: str
     zero_stages: Annotated[tuple[ZeroStage, ...], Filled()]

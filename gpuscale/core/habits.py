@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Filled, Several, Share
 
@@ -32,7 +32,7 @@ Value = bool | int | float | str | tuple[str, ...]
 class Habit:
     """One setting as a framework has it from a version on, where its conditions hold."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     field: Annotated[str, Among(FIELDS)]
     value: Value

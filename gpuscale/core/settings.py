@@ -6,6 +6,7 @@ is what `core.step` and `core.memory` read of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 GRAPHS = ("none", "layer", "full")
 """CUDA graphs: of the parts of a layer (attention, router), or of the whole iteration."""
 
-DISPATCHERS: dict[str, dict[str, Any]] = {
+DISPATCHERS: dict[str, dict[str, bool]] = {
     "alltoall": {"deduplicated_all_to_all": False, "rdma_dispatch": False},
     "deepep": {"deduplicated_all_to_all": True, "rdma_dispatch": True},
     "hybridep": {"deduplicated_all_to_all": True, "rdma_dispatch": True},
@@ -34,7 +35,7 @@ MOE_KERNELS = ("untuned", "2024", "2025", "2026a", "2026b")
 """Generations of the kernels of experts: permutation, grouped products (docs/accuracy.md); those of
 2026b come with CUDA graphs of the whole iteration."""
 
-ATTENTION: dict[str, dict[str, Any]] = {
+ATTENTION: dict[str, dict[str, str]] = {
     "best": {"attention": "flash", "flash_generation": "best"},
     "flash2": {"attention": "flash", "flash_generation": "2"},
     "flash1": {"attention": "flash", "flash_generation": "1"},
@@ -78,7 +79,7 @@ _CALLED = {"fp8_param_gather": "low_precision_gather", "balance": "expert_imbala
 _ALONE = {"bucket_params": {"bucket_params_per_rank": 0.0}}
 """Settings that leave another of `Software` no say -> that one."""
 
-_MEANS: dict[str, dict[str, dict[str, Any]]] = {
+_MEANS: dict[str, Mapping[str, Mapping[str, object]]] = {
     "attention": ATTENTION,
     "loss": LOSSES,
     "dispatcher": DISPATCHERS,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
-from typing import Any
 
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
@@ -48,7 +47,7 @@ def layout_of(
     if dp * found.cp % replicas:
         why = f"{replicas} replicas of the shards do not divide dp*cp = {dp * found.cp}"
         raise GpuscaleError(why)
-    settled: dict[str, Any] = {
+    settled: dict[str, object] = {
         "seq_len": length,
         "global_batch_size": batch,
         "etp": etp,

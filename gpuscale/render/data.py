@@ -71,7 +71,7 @@ def _tables(document: Document) -> list[Table]:
     return [b for b in document.blocks if isinstance(b, Table)]
 
 
-def records(document: Document) -> list[dict[str, Any]]:
+def records(document: Document) -> list[dict[str, object]]:
     """Rows of the main table by key, or the figures of the result as one; SI units."""
     tables = _tables(document)
     if not tables:

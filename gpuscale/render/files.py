@@ -47,7 +47,7 @@ def _thread(track: str) -> int:
     return list(TRACKS).index(track)
 
 
-def _names(timeline: StepTimeline) -> Iterator[dict[str, Any]]:
+def _names(timeline: StepTimeline) -> Iterator[dict[str, object]]:
     used = sorted({(e.device, _thread(e.track)) for e in timeline.events})
     for device in range(timeline.n_devices):
         yield _meta("process_name", device, 0, {"name": f"stage {device + 1}"})
@@ -58,7 +58,7 @@ def _names(timeline: StepTimeline) -> Iterator[dict[str, Any]]:
         yield _meta("thread_sort_index", device, thread, {"sort_index": thread})
 
 
-def _meta(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
+def _meta(name: str, pid: int, tid: int, args: dict[str, object]) -> dict[str, object]:
     return {"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
 
@@ -67,9 +67,9 @@ def _us(seconds: float) -> float:
     return round(seconds * 1e9) / 1000
 
 
-def _event(event: Event) -> dict[str, Any]:
+def _event(event: Event) -> dict[str, object]:
     start = _us(event.start_s)
-    args: dict[str, Any] = {}
+    args: dict[str, object] = {}
     name = EVENT_KINDS[event.kind]
     if event.micro_batch >= 0:
         name = f"{name} {event.micro_batch + 1}"
@@ -87,7 +87,7 @@ def _event(event: Event) -> dict[str, Any]:
     }
 
 
-def _counters(timeline: StepTimeline) -> Iterator[dict[str, Any]]:
+def _counters(timeline: StepTimeline) -> Iterator[dict[str, object]]:
     for curve in timeline.memory:
         for at, held in zip(curve.start_s, curve.held_bytes, strict=True):
             yield {

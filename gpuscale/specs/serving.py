@@ -70,7 +70,7 @@ class EngineMemorySpec(EngineMemory):
 class FrameworkSpec(ServingSoftware):
     """One framework family: what differs between frameworks, and where it is from."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     notes: str = ""
     integer_eff: Efficiency = 0.3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.collective.document import COUNTED, CollectiveAnswer, document, sweep_document
 from gpuscale.answers.collective.expected import expected_time
@@ -46,7 +46,7 @@ class CollectiveCase:
     routing: Routing
 
     @property
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> dict[str, object]:
         """What an answer was computed with; the sizes apart."""
         asked, routing = self.asked, self.routing
         return {

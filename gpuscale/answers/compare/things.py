@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
 
 
-def figures(asked: WhatIf, kind: str, arg: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+def figures(asked: WhatIf, kind: str, arg: str) -> tuple[str, dict[str, object], tuple[str, ...]]:
     """Name, key figures and warnings of a preset or a file, what-if changes applied."""
     if kind == "model":
         return _model(asked, arg)
@@ -30,8 +30,8 @@ def figures(asked: WhatIf, kind: str, arg: str) -> tuple[str, dict[str, Any], tu
     return loaded.cluster.name, _cluster(loaded.cluster), loaded.warnings
 
 
-def _cluster(spec: ClusterSpec) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _cluster(spec: ClusterSpec) -> dict[str, object]:
+    found: dict[str, object] = {}
     for key in packaged("labels.toml")["cluster"]:
         owner = spec.gpu if key.startswith("gpu.") else spec
         found[key] = getattr(owner, key.removeprefix("gpu."))
@@ -42,7 +42,7 @@ def _cluster(spec: ClusterSpec) -> dict[str, Any]:
     return found | {"gpu": spec.gpu.name, "levels": ", ".join(levels) or "one, flat"}
 
 
-def _model(asked: WhatIf, arg: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+def _model(asked: WhatIf, arg: str) -> tuple[str, dict[str, object], tuple[str, ...]]:
     """Take the figures from the answer of `gpuscale model`, at its default of 8,192 tokens."""
     from gpuscale.answers.model import Model
     from gpuscale.render.data import plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.changed import changed
@@ -230,7 +230,7 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
     )
 
 
-def kept_job(case: FinetuneCase, trial: Trial) -> dict[str, Any]:
+def kept_job(case: FinetuneCase, trial: Trial) -> dict[str, object]:
     """Keep a job whole with what is expected of it."""
     expected = (
         f"expected: {trial.step.step_s:.3g} s a step, {trial.memory.total_bytes / 1e9:.1f} GB on "
@@ -239,7 +239,7 @@ def kept_job(case: FinetuneCase, trial: Trial) -> dict[str, Any]:
     return job_of(case, trial.job, said=expected)
 
 
-def inputs_of(case: FinetuneCase, job: Job) -> dict[str, Any]:
+def inputs_of(case: FinetuneCase, job: Job) -> dict[str, object]:
     """Return the inputs of an answer as its JSON has them."""
     return {
         "model": case.loaded.model.name,

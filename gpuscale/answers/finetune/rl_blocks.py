@@ -132,7 +132,7 @@ def split_table(splits: tuple[RolloutSplit, ...]) -> Table:
     return Table.of(columns, splits)
 
 
-def rl_fields(method: str, rl: RlJob, e: RlEstimate) -> dict[str, Any]:
+def rl_fields(method: str, rl: RlJob, e: RlEstimate) -> dict[str, object]:
     """Fields of a step of RL as launch files say them."""
     return {
         "rl.method": method,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.records import Change
 from gpuscale.errors import GpuscaleError
@@ -63,7 +63,7 @@ def change_of_files(
     if found.kind not in KINDS:
         return (), ()
 
-    def options(layout: Layout, stages: tuple[int, ...]) -> dict[str, Any]:
+    def options(layout: Layout, stages: tuple[int, ...]) -> dict[str, object]:
         job = job_of(case.problem.model, layout, stages, case.cluster, found.software)
         return written_options(job, found.kind)
 

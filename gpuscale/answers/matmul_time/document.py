@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed_text
 from gpuscale.answers.values import check_dtype, formats_of, matrix_rate
@@ -284,7 +284,7 @@ def kernel_document(
     asked: MatmulTime,
     loaded: Loaded,
     found: KernelTime,
-    inputs: dict[str, Any],
+    inputs: dict[str, object],
     title: str,
     terms: tuple[Term, ...],
     product: MixedProduct | None = None,

@@ -222,7 +222,7 @@ def _summary(
 
 def _job(
     asked: Memory, loaded: Loaded, layout: Layout, r: TrainingMemory, p: MemoryParameters
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Keep this layout as a whole job."""
     from gpuscale.answers.launch import memory_command
     from gpuscale.launch.plan import estimate_lines
@@ -312,7 +312,7 @@ def _stage_table(r: TrainingMemory) -> Any:
     )
 
 
-def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, Any]:
+def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, object]:
     return {
         "model": loaded.model.name,
         "cluster": loaded.cluster.name,

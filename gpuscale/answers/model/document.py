@@ -189,7 +189,7 @@ def _ffn_text(f: AnyFfn) -> str:
 
 def _layer_table(groups: tuple[LayersOfKind, ...]) -> Table:
     counts = {"layer_params": "a layer", "active_layer_params": "active", "params": "all"}
-    columns: dict[str, Any] = {"n_layers": "layers", "mixer": "mixer", "ffn": "FFN"}
+    columns: dict[str, object] = {"n_layers": "layers", "mixer": "mixer", "ffn": "FFN"}
     columns |= {key: Column(key, head, format_count) for key, head in counts.items()}
     return Table.of(columns, groups, "Layers")
 

@@ -208,7 +208,7 @@ def _failure_s(made: Design | None) -> float | None:
     return 1 / network_stops_per_s(made.n_links, made.n_switches, link, switch)
 
 
-def _counts(plan: NetworkPlan | None, made: Design | None) -> dict[str, Any]:
+def _counts(plan: NetworkPlan | None, made: Design | None) -> dict[str, object]:
     names = ("leaf", "spine", "core")
     if plan is None or made is None:
         keys = ("n_switches", "n_switches_by_ports", "n_links", "n_cables")

@@ -30,7 +30,7 @@ def of_hosts(spec: ClusterSpec) -> ClusterSpec:
     nics = spec.nics_per_node or spec.gpus_per_node
     egress = spec.node_egress_bytes_per_s
     blank = ("n_gpus", "n_nodes", "n_leaf_switches", "n_spine_switches", "n_core_switches")
-    change: dict[str, Any] = {
+    change: dict[str, object] = {
         "name": HOSTS,
         "gpus_per_node": 1,
         "scaleup_domain_gpus": 1,
@@ -60,7 +60,7 @@ def wished(asked: Network, spec: ClusterSpec) -> tuple[ClusterSpec, SwitchSpec |
         "top_of_rack": True if asked.rack else None,
         "shape": shape(asked.shape) if asked.shape is not None else None,
     }
-    change: dict[str, Any] = {
+    change: dict[str, object] = {
         "network": spec.network.model_copy(update={k: v for k, v in net.items() if v is not None}),
         "nics_per_node": asked.nics or spec.nics_per_node,
         "gpus_per_node": asked.gpus_per_node or spec.gpus_per_node,

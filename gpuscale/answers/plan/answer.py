@@ -158,7 +158,7 @@ def _decides(case: PlanCase, request: Request, best: Estimate) -> str:
 class JobAnswer:
     """A job as `plan.toml` says it."""
 
-    job: dict[str, Any]
+    job: dict[str, object]
     job_toml: str
 
 
@@ -168,10 +168,10 @@ def said_job(table: Mapping[str, Any], request: Request) -> JobAnswer:
     return JobAnswer({**table, "layout": pins}, job_toml(dict(table), pins))
 
 
-def used_job(case: PlanCase, request: Request) -> dict[str, Any]:
+def used_job(case: PlanCase, request: Request) -> dict[str, object]:
     """Say the job as a `plan.toml` would, defaults filled in."""
     facts = case.problem.facts
-    job: dict[str, Any] = dict(request.job)
+    job: dict[str, object] = dict(request.job)
     job |= {
         "cluster": job.get("cluster", request.asked.clusters[0]),
         "gpus": case.n_gpus,
@@ -190,7 +190,7 @@ def used_job(case: PlanCase, request: Request) -> dict[str, Any]:
     return job
 
 
-def inputs_of(case: PlanCase, request: Request) -> dict[str, Any]:
+def inputs_of(case: PlanCase, request: Request) -> dict[str, object]:
     """List what was computed with."""
     facts = case.problem.facts
     return {

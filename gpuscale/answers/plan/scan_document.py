@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.plan.answer import said_job
@@ -33,7 +33,7 @@ class ScanAnswer:
     chosen: ScanRow | None
     meets: bool
     rows: tuple[ScanRow, ...]
-    job: dict[str, Any]
+    job: dict[str, object]
     job_toml: str
 
 
@@ -154,7 +154,7 @@ def chosen_facts(chosen: ScanRow) -> Facts:
     return Facts(rows)
 
 
-def scan_inputs(scan: PlanScan) -> dict[str, Any]:
+def scan_inputs(scan: PlanScan) -> dict[str, object]:
     """List what was computed with."""
     request = scan.request
     return {

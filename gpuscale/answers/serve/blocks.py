@@ -364,7 +364,7 @@ def on_host(found: FoundReplica) -> list[str]:
 # --- inputs ------------------------------------------------------------------------------------
 
 
-def inputs_of(asked: Serve, case: ServeCase) -> dict[str, Any]:
+def inputs_of(asked: Serve, case: ServeCase) -> dict[str, object]:
     """Repeat what was asked, with the defaults filled in."""
     shown = [reading.SHOWN.get(e, e) for e in case.engines]
     return {

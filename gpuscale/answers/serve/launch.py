@@ -53,7 +53,7 @@ def _quoted(word: str) -> str:
     return "'" + word.replace("'", "''") + "'"
 
 
-def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> dict[str, Any]:
+def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> dict[str, object]:
     """Find what the line of one replica says, by the names of its table; nothing where unsaid."""
     r, weights, most = s.replica, found.candidate.weights, found.load
     model = shlex.quote(checkpoint(asked.model, case.model, weights))

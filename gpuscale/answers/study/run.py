@@ -66,7 +66,7 @@ class Rows:
             if len(cells) == len(self.columns):
                 self.done[cells[0]] = dict(zip(self.columns, cells, strict=True))
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: dict[str, object]) -> None:
         """Write one row."""
         cells = [_cell(row.get(c)) for c in self.columns]
         self.writer.writerow(cells)
@@ -191,7 +191,7 @@ def _on_pool(
     rows: Rows,
     progress: JobsProgress,
 ) -> None:
-    waiting: dict[Future[dict[str, Any]], StudyJob] = {}
+    waiting: dict[Future[dict[str, object]], StudyJob] = {}
     jobs = iter(left)
     try:
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
@@ -204,7 +204,7 @@ def _table(line: StepTimeline) -> Table:
         "other_s": "rest of the step",
     }
     used = {k: name for k, name in names.items() if any(getattr(d, k) for d in line.devices)}
-    columns: dict[str, Any] = {"stage": "stage"}
+    columns: dict[str, object] = {"stage": "stage"}
     columns |= {k: Column(k, name, show) for k, name in used.items()}
     rows = [{"stage": d.device + 1, **asdict(d)} for d in line.devices]
     memory = Column("peak_bytes", "peak memory", gb)

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from gpuscale.core.bounds import STRICT
 from gpuscale.core.normal import Z80
@@ -107,7 +107,7 @@ def shown(feature: str, value: float) -> str:
 class Cause:
     """A cause as the catalogue has it."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     word: str
     title: str

@@ -28,7 +28,7 @@ class FinetuneParameters:
     logit for the loss.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     # what is stored
     frozen_bytes: Factor = 2.0  # an unquantised frozen weight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import (
     STRICT,
@@ -31,7 +31,7 @@ class MatmulCalibration:
     The defaults are the medians over the measured architectures.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     floor_s: Seconds = 2.3e-6  # launch, prologue and epilogue of one kernel
     latency_s: Seconds = 1.5e-6  # the K loop of one block at k = 1024
@@ -74,7 +74,7 @@ class Board:
 class PowerReference(Board):
     """Board on which an architecture's products were measured."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     exponent: Fraction  # of the clock over the watts of a unit
     headroom: Spread  # times the clock from which on the limit is no longer felt less
@@ -86,7 +86,7 @@ class PowerReference(Board):
 class ArchCalibration:
     """What is calibrated for one GPU architecture, as presets/arch/*.toml holds it."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     name: str
     matmul: Mapping[str, MatmulCalibration] = field(default_factory=dict)

@@ -6,7 +6,7 @@ Formulas of "How to Scale Your Model", GPU chapter, section "What is a GPU?" and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gpuscale.core.bounds import STRICT, PositiveInt
 
@@ -15,7 +15,7 @@ from gpuscale.core.bounds import STRICT, PositiveInt
 class UnitLayout:
     """What sits in one compute unit (SM, CU, TensorCore), as presets/run/units.toml has it."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     lanes: PositiveInt  # fp32 lanes ("CUDA cores"; a TPU's vector ALUs)
     matrix_units: PositiveInt  # tensor cores, matrix cores, MXUs

@@ -50,7 +50,7 @@ Corrections = Annotated[tuple[float, ...], Thousandths()]
 class LogAxis:
     """Regular grid points `start, start + step, ...` in log2 of a dimension."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     start: Annotated[float, Within(-1, 40)]
     step: Annotated[float, Within(0, 10, above=True)]
@@ -75,7 +75,7 @@ class LogAxis:
 class ResidualTable:
     """Natural-log corrections over (m, n, k); `values` run fastest in k, slowest in m."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     m: LogAxis
     n: LogAxis
@@ -119,7 +119,7 @@ def tabulate(
 class PlaneTable:
     """Natural-log corrections over (size, ranks); `values` run fastest in the ranks."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     size_bytes: LogAxis
     n_ranks: LogAxis

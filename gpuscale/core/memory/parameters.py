@@ -32,7 +32,7 @@ class FamilyMemory:
     States are bytes per parameter, activations bytes per element and token of one layer.
     """
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     weights_bytes: Factor = 2.0
     gradients_bytes: Factor = 4.0  # bf16 runs; 4: accumulated in fp32

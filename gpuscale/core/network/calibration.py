@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import sqrt
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Fraction, Measured, NonNegativeInt, Seconds, Spread, Within
 from gpuscale.core.kernel.residual_table import PlaneTable
@@ -27,7 +27,7 @@ SMALLEST_EFF = 0.1
 class OpCalibration:
     """Constants of one kind of collective on one kind of link."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     base_s: Seconds = 5e-6  # start of the kernel, once
     hop_s: Seconds = 1.5e-6  # each step from rank to rank (network: each crossing)
@@ -60,7 +60,7 @@ class OpCalibration:
 class LinkCalibration:
     """One class of link (nvlink4, infiniband, efa ...), as presets/fabric/*.toml holds it."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     name: str
     ops: Mapping[str, OpCalibration] = field(default_factory=dict)

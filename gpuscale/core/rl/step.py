@@ -8,7 +8,7 @@ arXiv:2305.18290), GRPO (Shao et al. 2024, arXiv:2402.03300); weight sync and co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, NonNegativeInt, Within
 
@@ -55,7 +55,7 @@ Times = Annotated[float, Within(0, 100, above=True)]
 class RlCosts:
     """What a framework costs over the models alone, and its habits; the defaults are the models."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     rollout_factor: Times = 1.0
     update_factor: Times = 1.0  # log-probabilities too

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Factor, Fraction, Seconds, Share, Spread, Within
 from gpuscale.core.halving import reached
@@ -85,7 +85,7 @@ Passes = Annotated[float, Within(0, 100)]
 class Kernels:
     """Parameters that hold for all frameworks; the defaults are priors, see the presets."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
 
     linear_factor: Spread = 1.1  # products in a model over the same ones alone, at least 1
     grouped_memory_eff: Fraction = 0.75  # of the memory bandwidth, reading the experts met

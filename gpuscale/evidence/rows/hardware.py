@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import Row, meaning
@@ -58,7 +57,7 @@ def measured_cluster(row: Row, gpu: str) -> ClusterSpec:
         domain = printed if domain <= LARGEST_NODE else domain
         per_node = printed
     egress = _scaleout(row.get("fabric", ""), per_node) or cluster.egress_bytes_per_s_per_gpu
-    change: dict[str, Any] = {
+    change: dict[str, object] = {
         "gpu": cluster.gpu.model_copy(update=_overrides(row.get("gpu", ""))),
         "gpus_per_node": per_node,
         "scaleup_domain_gpus": domain,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import Row
@@ -43,7 +42,7 @@ def named_model(row: Row) -> ModelSpec:
     return load_model(name).spec
 
 
-def _attention(row: Row, hidden: int) -> dict[str, Any]:
+def _attention(row: Row, hidden: int) -> dict[str, object]:
     heads = _int(row, "heads") or max(1, hidden // 128)
     text = row.get("attention", "").lower()
     mla = re.search(
@@ -78,10 +77,10 @@ def _attention(row: Row, hidden: int) -> dict[str, Any]:
     }
 
 
-def _ffn(row: Row, hidden: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def _ffn(row: Row, hidden: int) -> tuple[dict[str, object], dict[str, object] | None]:
     gated = row.get("gated_mlp", "").lower() not in ("no", "false", "0")
     width = _int(row, "ffn") or (8 * hidden // 3 if gated else 4 * hidden)
-    dense: dict[str, Any] = {"kind": "dense", "ffn_hidden_size": width, "gated": gated}
+    dense: dict[str, object] = {"kind": "dense", "ffn_hidden_size": width, "gated": gated}
     experts = _int(row, "experts")
     if experts < 2:
         return dense, None
@@ -102,7 +101,7 @@ def _printed(row: Row, layers: int, hidden: int) -> ModelSpec:
     text = row.get("attention", "").lower()
     full = _attention(row, hidden)
     dense, moe = _ffn(row, hidden)
-    mixers: dict[str, Any] = {"full": full}
+    mixers: dict[str, object] = {"full": full}
     window = re.search(r"(?:window|local)\D{0,12}(\d+)", text)
     order = ["full"] * layers
     if window and full["kind"] == "attention":
@@ -112,7 +111,7 @@ def _printed(row: Row, layers: int, hidden: int) -> ModelSpec:
         every = "full" in text or "alternating" in text or "global" in text
         order = ["full" if every and i % period == period - 1 else "window" for i in range(layers)]
     n_dense = min(layers, _int(row, "moe_dense_layers")) if moe else layers
-    ffns: dict[str, Any] = {"dense": dense} if n_dense else {}
+    ffns: dict[str, object] = {"dense": dense} if n_dense else {}
     if moe:
         ffns["moe"] = moe
     pattern = ", ".join(
