@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuscale.core.plan.records import Settled
+from gpuscale.core.layout import Settled
 from gpuscale.core.words import gb
 from gpuscale.render.document import Bars, Column, Table
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.quantity import format_si
-from gpuscale.core.run.bill import Bill
 from gpuscale.core.verdict import SURE
 from gpuscale.core.words import gb
 from gpuscale.render.document import Facts, Point
+
+if TYPE_CHECKING:
+    from gpuscale.core.run.bill import Bill
 
 
 def tone_of(fits: bool, peak_bytes: float, capacity_bytes: float, width: float = 1.0) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpuscale.core.context import DEFAULT_CONTEXT
@@ -101,3 +102,16 @@ def layout_chunks(text: str) -> list[int]:
     if not re.fullmatch(r"[EtmL|]+", found):
         raise ValueError(f"{text[:60]!r} is no list of layers and no layout such as Et*3|tt|mL")
     return [part.count("t") for part in found.split("|")]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What every answer about a job says: its layout, its memory, and who said what."""
+
+    fits: bool
+    layout: Layout
+    peak_bytes: float
+    capacity_bytes: float
+    memory_interval_factor_80: float  # of the family, all settings known
+    taken: tuple[str, ...]  # what nobody said, and the option that says it
+    said_by: Mapping[str, str]  # value -> option, file and line, habit, search or default

@@ -129,11 +129,12 @@ def _table(path: Path, above: tuple[str, ...] = ()) -> Table:
 
 @lru_cache(maxsize=64)
 def _load(path: Path, _stamp: int) -> SoftwareSpec:
+    spec = checked(SoftwareSpec, _table(path), str(path))
+    if not (rl := {key: value for key, value in spec.rl.items() if key != "sources"}):
+        return spec
     from gpuscale.core.rl.step import RlCosts
 
-    spec = checked(SoftwareSpec, _table(path), str(path))
-    rl = {key: value for key, value in spec.rl.items() if key != "sources"}
-    made = checked(RlCosts, rl, f"{path}: [rl]") if rl else None
+    made = checked(RlCosts, rl, f"{path}: [rl]")
     return spec.model_copy(update={"rl": {key: getattr(made, key) for key in rl}})
 
 

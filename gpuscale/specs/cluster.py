@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from gpuscale.core.bounds import Among, NonNegativeInt, PositiveInt, Within
-from gpuscale.core.fabric.records import TOPOLOGIES
+from gpuscale.core.fabric import TOPOLOGIES
 from gpuscale.specs.fields import BytesPerS, Name, Spec, UsdPerHour, Watts
 from gpuscale.specs.gpu import GpuSpec
 

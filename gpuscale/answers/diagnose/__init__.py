@@ -9,7 +9,7 @@ from typing import ClassVar
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Question, text, texts, whole
 from gpuscale.answers.layout_options import Pins
-from gpuscale.core.rl.step import ALL_METHODS
+from gpuscale.core.rl import ALL_METHODS
 from gpuscale.render.document import Document
 
 KINDS = ("pretrain", "finetune", "rl", "serving", "network")

@@ -9,7 +9,7 @@ from gpuscale.answers import options
 from gpuscale.answers.ask import RL as RL_TASKS
 from gpuscale.answers.ask import TRAIN, TUNE, Asked, amount, flag, text, whole
 from gpuscale.answers.job_options import KernelOptions
-from gpuscale.core.rl.step import ALL_METHODS
+from gpuscale.core.rl import ALL_METHODS
 
 METHODS = ("full", "lora", "dora", "qlora")
 RL = ALL_METHODS

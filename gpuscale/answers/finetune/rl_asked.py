@@ -8,8 +8,9 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.rl import RELATIVES
 from gpuscale.core.rl.estimate import RlJob
-from gpuscale.core.rl.step import RELATIVES, RlCosts
+from gpuscale.core.rl.step import RlCosts
 from gpuscale.core.search.space import divisors, powers_of_two
 from gpuscale.errors import GpuscaleError
 

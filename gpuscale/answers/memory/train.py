@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
-from gpuscale.answers.finetune.wanted import with_accumulation
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.verdict import verdict_of
 from gpuscale.answers.options import usual_seq_len
@@ -76,6 +75,8 @@ def training_document(asked: Memory) -> Document:
     """Answer a training question about a model."""
     said = told(asked)
     if asked.accumulation is not None:
+        from gpuscale.answers.finetune.wanted import with_accumulation
+
         asked = with_accumulation(asked, asked.gpus)
     loaded = _loaded(asked)
     software: SoftwareSpec = loaded.specs["software"]

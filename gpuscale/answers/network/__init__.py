@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
-from gpuscale.core.fabric.records import TOPOLOGIES
+from gpuscale.core.fabric import TOPOLOGIES
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document
 

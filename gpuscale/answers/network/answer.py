@@ -11,13 +11,14 @@ from gpuscale.answers.collective.expected import Told, expected_time
 from gpuscale.answers.network import blocks as shown
 from gpuscale.answers.network.records import NetworkAnswer, Planned
 from gpuscale.answers.network.wish import levels_of, of_hosts, parts_of, wished
+from gpuscale.core.fabric import TREES
 from gpuscale.core.fabric.bill import bill
 from gpuscale.core.fabric.cables import clos_cables
 from gpuscale.core.fabric.clos import switches_by_ports
 from gpuscale.core.fabric.faults import losses
 from gpuscale.core.fabric.nvlink import nvlink_domain
 from gpuscale.core.fabric.of_cluster import design_of, plan_of
-from gpuscale.core.fabric.records import TREES, Design
+from gpuscale.core.fabric.records import Design
 from gpuscale.core.network.hierarchy import network_levels
 from gpuscale.core.network.ideal import ideal_collective
 from gpuscale.core.network.levels import network_report

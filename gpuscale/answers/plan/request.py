@@ -8,7 +8,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, fields_of
-from gpuscale.answers.finetune.wanted import with_accumulation
 from gpuscale.answers.job_options import JobOptions
 from gpuscale.answers.options import Wired, usual_seq_len
 from gpuscale.answers.origins import told
@@ -120,6 +119,8 @@ def read_request(asked: Plan) -> Request:
     if asked.accumulation is not None:
         if len(asked.gpus) != 1:
             raise GpuscaleError("--accumulation needs one number of --gpus")
+        from gpuscale.answers.finetune.wanted import with_accumulation
+
         asked = with_accumulation(asked, asked.gpus[0])
     request = Request(
         asked=asked,

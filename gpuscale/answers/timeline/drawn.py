@@ -12,7 +12,7 @@ from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.plan.train import timeline_of
 from gpuscale.answers.summary import memory_point, taken_points, tone_of
-from gpuscale.core.plan.records import Settled
+from gpuscale.core.layout import Settled
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, made_of, term_of, total_of
 from gpuscale.core.rules import facts_of

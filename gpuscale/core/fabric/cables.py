@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuscale.core.fabric.records import TREES, Design, Hosts, Wish
+from gpuscale.core.fabric import TREES
+from gpuscale.core.fabric.records import Design, Hosts, Wish
 
 COLUMNS = ("a_device", "a_port", "b_device", "b_port", "length")
 """Columns of a list as CSV; A is the lower device."""

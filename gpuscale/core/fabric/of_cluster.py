@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.fabric import TREES
 from gpuscale.core.fabric.clos import design
-from gpuscale.core.fabric.records import TREES, Bisection, Design, Hosts, Links, Ports, Tier, Wish
+from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Ports, Tier, Wish
 
 if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TREES = ("fat-tree", "rail-optimised", "rail-only")
-TOPOLOGIES = (*TREES, "dragonfly", "dragonfly+", "torus")
-"""Kinds of network that can be designed."""
-
 
 @dataclass(frozen=True, slots=True)
 class Ports:

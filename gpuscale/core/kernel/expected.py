@@ -173,14 +173,29 @@ ROWS = tuple(float(m) for i in range(17) for m in (2**i, 3 * 2 ** (i - 1)) if m 
 
 
 @lru_cache(maxsize=16384)
-def _ladder(p: ProductRows, c: MatmulCalibration) -> tuple[float, ...]:
-    """Corrected time at each of `ROWS`, where it would fall that of the row before. [s]."""
+def _ladder(p: ProductRows, c: MatmulCalibration) -> tuple[dict[int, tuple[float, float]], float]:
+    """Keep times at `ROWS`, analytic and corrected; the factor of the largest correction."""
     assert c.table is not None
-    times, most = [], 0.0
-    for m in ROWS:
-        most = max(most, analytic_time_s(m, p, c) * exp(c.table.at(m, p.n, p.k)))
-        times.append(most)
-    return tuple(times)
+    return {}, exp(max(c.table.values))
+
+
+def _rung_s(i: int, p: ProductRows, c: MatmulCalibration) -> float:
+    """Corrected time at one of `ROWS`, where it would fall the largest of fewer rows. [s].
+
+    Analytic times never fall with the rows: it looks back while a correction could make up for it.
+    """
+    assert c.table is not None
+    known, largest = _ladder(p, c)
+    most = 0.0
+    for j in range(i, -1, -1):
+        if j not in known:
+            time_s = analytic_time_s(ROWS[j], p, c)
+            known[j] = time_s, time_s * exp(c.table.at(ROWS[j], p.n, p.k))
+        time_s, corrected_s = known[j]
+        most = max(most, corrected_s)
+        if time_s * largest <= most:
+            break
+    return most
 
 
 def corrected_time_s(m: float, p: ProductRows, c: MatmulCalibration) -> float:
@@ -190,12 +205,12 @@ def corrected_time_s(m: float, p: ProductRows, c: MatmulCalibration) -> float:
     """
     if c.table is None:
         return analytic_time_s(m, p, c)
-    times = _ladder(p, c)
-    if m >= ROWS[-1]:
-        return max(times[-1], analytic_time_s(m, p, c) * exp(c.table.at(m, p.n, p.k)))
     i = bisect_right(ROWS, m) - 1
+    low_s = _rung_s(i, p, c)
+    if m >= ROWS[-1]:
+        return max(low_s, analytic_time_s(m, p, c) * exp(c.table.at(m, p.n, p.k)))
     share = (m - ROWS[i]) / (ROWS[i + 1] - ROWS[i])
-    return times[i] + share * (times[i + 1] - times[i])
+    return low_s + share * (_rung_s(i + 1, p, c) - low_s) if share else low_s
 
 
 def expected_matmul_time_s(

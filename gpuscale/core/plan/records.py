@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuscale.core.layout import Layout
+from gpuscale.core.layout import Layout, Settled
 from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.plan.estimate import Run
@@ -16,19 +15,6 @@ from gpuscale.core.run.checkpoint import SaveTime
 from gpuscale.core.run.goodput import Outlook
 from gpuscale.core.search.results import Counts
 from gpuscale.core.step.records import StepResult
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """What every answer about a job says: its layout, its memory, and who said what."""
-
-    fits: bool
-    layout: Layout
-    peak_bytes: float
-    capacity_bytes: float
-    memory_interval_factor_80: float  # of the family, all settings known
-    taken: tuple[str, ...]  # what nobody said, and the option that says it
-    said_by: Mapping[str, str]  # value -> option, file and line, habit, search or default
 
 
 @dataclass(frozen=True, slots=True)

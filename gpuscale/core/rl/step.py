@@ -11,26 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, NonNegativeInt, Within
+from gpuscale.core.rl import METHODS
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
-
-METHODS = ("dpo", "ppo", "grpo", "rloo")
-
-RELATIVES = {
-    "orpo": ("dpo", False),
-    "simpo": ("dpo", False),
-    "dapo": ("grpo", False),
-    "gspo": ("grpo", False),
-    "dr-grpo": ("grpo", False),
-    "reinforce++": ("rloo", True),
-}
-"""Methods that are another one to a planner -> (that method, whether it has a KL term)."""
-
-ALL_METHODS = (*METHODS, *RELATIVES)
-ROLLED_OUT = tuple(m for m in ALL_METHODS if RELATIVES.get(m, (m,))[0] != "dpo")
-"""Methods that generate what they train on."""
-
 
 TENSOR_SYNC_S = 8.5e-4
 """Time per tensor of a weight synchronisation between pools: 15.8 s for the 18,400 matrices of
