@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.answer import Answer
+from gpuscale.answers.answer import Answer as Answer
 from gpuscale.answers.calibrate import Calibrate
 from gpuscale.answers.checkpoint import Checkpoint
 from gpuscale.answers.collective import Collective
@@ -27,7 +27,7 @@ from gpuscale.answers.serve import Serve
 from gpuscale.answers.study import Study
 from gpuscale.answers.timeline import Timeline
 from gpuscale.answers.validate import Validate
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError as GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.keys import asks  # the same, with the keys of each answer
@@ -36,30 +36,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 else:
     from gpuscale.answers.answer import asks
-
-__all__ = [
-    "Answer",
-    "GpuscaleError",
-    "calibrate",
-    "checkpoint",
-    "collective",
-    "compare",
-    "diagnose",
-    "explain",
-    "load_cluster",
-    "load_gpu",
-    "load_model",
-    "matmul_time",
-    "memory",
-    "model",
-    "network",
-    "plan",
-    "roofline",
-    "serve",
-    "study",
-    "timeline",
-    "validate",
-]
 
 
 def load_gpu(name: str, catalogue: str = "vendor") -> GpuSpec:

@@ -205,6 +205,7 @@ def _described(found: Any) -> list[str]:
 
 def api_page() -> str:
     """Write the reference of the library."""
+    from gpuscale import __all__ as public
     from gpuscale import api
     from gpuscale.answers.answer import Answer
 
@@ -214,7 +215,7 @@ def api_page() -> str:
         "is imported when a function is called. A `Value` is a number in SI units or a text with a "
         "unit. `gpuscale.GpuscaleError` is raised for what the command line would refuse.",
     ]
-    names = [n for n in api.__all__ if inspect.isfunction(getattr(api, n))]
+    names = [n for n in (*public[1:], "validate") if inspect.isfunction(getattr(api, n))]
     for name in sorted(names, key=lambda n: n.startswith("load_")):
         where = "gpuscale.api" if name == "validate" else "gpuscale"
         found = getattr(api, name)
