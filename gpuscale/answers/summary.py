@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,7 @@ def span(low: str, high: str) -> str:
 def largest_parts(parts: Iterable[tuple[str, float]], moment: str = "", most: int = 3) -> Point:
     """Name the largest parts of the memory, at the moment that decides."""
     found = sorted(((n, v) for n, v in parts if v > 0.0), key=lambda part: -part[1])
-    rest = sum(v for _, v in found[most:])
+    rest = math.fsum(v for _, v in found[most:])
     words = [f"{name} {gb(v)}" for name, v in found[:most]]
     said = ", ".join([*words, f"others {gb(rest)}"] if rest else words)
     return Point("held by", "", f"at {moment}: {said}" if moment else said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, fsum, log
 from typing import NamedTuple
 
 from gpuscale.core.halving import reached
@@ -70,7 +70,7 @@ def tuned_probability(weights: Mapping[str, float], said: Iterable[str], n_gpus:
     0.75
     """
     odds = weights["base"] + weights["doubling"] * log(n_gpus, 2)
-    return 1.0 / (1.0 + exp(-odds - sum(weights[name] for name in said)))
+    return 1.0 / (1.0 + exp(-odds - fsum(weights[name] for name in said)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,9 +121,9 @@ def probability(
     >>> round(probability([(3.0, 40e9), (1.0, 90e9)], 80e9, 0.01), 2)
     0.75
     """
-    total = sum(w for w, _ in cases)
+    total = math.fsum(w for w, _ in cases)
     logs = ((w, math.log(usable_bytes / max(b, 1.0))) for w, b in cases)
-    return sum(w * below((x - bias) / width) for w, x in logs) / total
+    return math.fsum(w * below((x - bias) / width) for w, x in logs) / total
 
 
 def between(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +92,7 @@ def split_difference(
         ChangedPart(k, first.get(k, 0), other.get(k, 0), other.get(k, 0) - first.get(k, 0))
         for k in keys
     )
-    delta = sum(p.delta for p in parts)
+    delta = math.fsum(p.delta for p in parts)
     sign = 1.0 if delta >= 0 else -1.0
     named = sorted((p for p in parts if p.key not in aside), key=lambda p: -sign * p.delta)
     main = named[0] if named and delta and sign * named[0].delta > 0 else None

@@ -156,8 +156,8 @@ def _ratio(case: RunCase, model: Predicted | None, asked: bool) -> tuple[float |
         parts.append((math.log(model.ratio), max(0.1, wide)))
     if not parts:
         return None, NO_FIGURE
-    weight = sum(1 / s**2 for _, s in parts)
-    mean = sum(m / s**2 for m, s in parts) / weight
+    weight = math.fsum(1 / s**2 for _, s in parts)
+    mean = math.fsum(m / s**2 for m, s in parts) / weight
     return math.exp(mean), weight**-0.5
 
 
@@ -222,7 +222,7 @@ def _asks(case: RunCase, judged: list[Judged], features: Features) -> str:
         return ""
 
     def weight(names: list[str]) -> float:
-        return sum(
+        return math.fsum(
             j.probability
             * max((s.strength for s in j.cause.signs if s.feature in names), default=0)
             for j in judged[:6]

@@ -84,7 +84,7 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
             other = next(v for v in (*prior, "full") if v != taken)
             shares = {taken: first, other: 1.0 - first}
         older = case.older.get(field, {})
-        shares = {v: w * (1.0 - sum(older.values())) for v, w in shares.items()}
+        shares = {v: w * (1.0 - math.fsum(older.values())) for v, w in shares.items()}
         shares |= {v: w + shares.get(v, 0.0) for v, w in older.items()}
         ways_ = ((shares.pop(taken), taken), *((w, v) for v, w in shares.items()))
         option = OPTIONS.get(field, "--" + field.replace("_", "-"))

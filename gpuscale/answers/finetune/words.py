@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +200,7 @@ def memory_terms(case: FinetuneCase, job: Job, memory: FinetuneMemory) -> tuple[
     gpu, model, layout = case.loaded.gpu, case.loaded.model, job.layout
     p, whole = case.bench.site(job)[2], counts(model, job.method)
     linear, edge = base_bytes_per_param(job, p)
-    linears = sum(k.n_layers * k.linear_params for k in whole.kinds)
+    linears = math.fsum(k.n_layers * k.linear_params for k in whole.kinds)
     one_stage = layout.pp * layout.tp * layout.ep == 1
     frozen = job.method.adapts and "parameters" not in job.offload and not model.has_experts
     shown = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,7 @@ def no_room_document(asked: Serve, case: ServeCase, found: Sequence[Candidate]) 
         ("cache of the longest request", needed),
     ]
     columns = (Column("part", "per GPU", right=False), Column("bytes", "bytes", gb))
-    total = sum(value for _, value in rows)
+    total = math.fsum(value for _, value in rows)
     table = Table(columns, [*rows, ("total", total), ("device", memory.usable_bytes)])
     blocks: list[Any] = [Text(_verdict(case, result)), table]
     if hints := _hints(result):

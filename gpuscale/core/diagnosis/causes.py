@@ -205,8 +205,8 @@ def explained(cause: Cause, ratio: float | None, spread: float, model: float | N
         parts.append((math.log(model), MODEL_SPREAD))
     if ratio is not None:
         parts.append((math.log(min(max(ratio, 1.0), MOST_RATIO)), max(ASKED_SPREAD, spread / 2)))
-    total = sum(1 / s**2 for _, s in parts)
-    size = math.exp(sum(m / s**2 for m, s in parts) / total)
+    total = math.fsum(1 / s**2 for _, s in parts)
+    size = math.exp(math.fsum(m / s**2 for m, s in parts) / total)
     return size if model is not None or ratio is None else min(size, max(1.0, ratio))
 
 
@@ -234,7 +234,7 @@ def judge(
         if not symptoms & set(cause.shows) or (kind and cause.kinds and kind not in cause.kinds):
             continue
         weight, for_, against = _weight(cause, features)
-        weight += sum(math.log(FLOOR) for need in cause.needs if features.get(need) == "no")
+        weight += math.fsum(math.log(FLOOR) for need in cause.needs if features.get(need) == "no")
         size = cause.size
         if models and cause.word in models:
             size = (models[cause.word] / MODEL_EDGE, models[cause.word] * MODEL_EDGE)
@@ -252,7 +252,7 @@ def judge(
     top = max([found[0].score, *(score for _, score in pairs)])
     share = {f.cause.word: math.exp(f.score - top) for f in found}
     both = [(words, math.exp(score - top)) for words, score in pairs]
-    whole = sum(share.values()) + sum(p for _, p in both)
+    whole = math.fsum(share.values()) + math.fsum(p for _, p in both)
     for words, p in both:
         for word in words:
             share[word] += p / 2
@@ -300,7 +300,7 @@ def verdict_of(judged: list[Judged]) -> tuple[str, float]:
     ('unknown', 0.0)
     """
     shares = verdicts(judged[:NAMED])
-    whole = sum(shares.values())
+    whole = math.fsum(shares.values())
     word = max(shares, key=lambda v: shares[v])
     return (word, shares[word] / whole) if whole else ("unknown", 0.0)
 

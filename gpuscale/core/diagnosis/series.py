@@ -147,9 +147,9 @@ def stalls(steps: Sequence[float], seconds: Sequence[float]) -> Stalls | None:
     slow = [k for k, v in enumerate(seconds) if v > STALL_FACTOR * middle]
     if not slow or len(slow) > len(seconds) / 2:
         return None
-    extra = sum(seconds[k] - middle for k in slow)
+    extra = math.fsum(seconds[k] - middle for k in slow)
     at = tuple(steps[k] for k in slow)
-    return Stalls(at, rhythm(at), extra / sum(seconds))
+    return Stalls(at, rhythm(at), extra / math.fsum(seconds))
 
 
 def rhythm(at: Sequence[float]) -> float | None:
@@ -199,7 +199,7 @@ def shift(steps: Sequence[float], values: Sequence[float]) -> Shift | None:
     for k in range(max(4, stride), n - 4, stride):
         a, b = values[max(0, k - 400) : k], values[k : k + 400]
         low, high = statistics.median(a), statistics.median(b)
-        apart = sum(abs(v - low) for v in a) + sum(abs(v - high) for v in b)
+        apart = math.fsum(abs(v - low) for v in a) + math.fsum(abs(v - high) for v in b)
         if best is None or apart < best[0]:
             best = (apart, k)
     assert best is not None

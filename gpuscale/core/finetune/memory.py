@@ -6,6 +6,7 @@ maps need for their input gradient alone: Hu et al. 2021 (LoRA, arXiv:2106.09685
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -140,7 +141,7 @@ def stage_activations(
         for k, n in stage.layers
     ]
     largest = max((b for _, b in sizes), default=0.0)
-    kept = p.kept_factor * sum(n * b for n, b in sizes)
+    kept = p.kept_factor * math.fsum(n * b for n, b in sizes)
     working = max(0.0, p.working_factor - p.kept_factor) * largest
     if layout.recompute == "full":
         again = recomputed_frac(stage.n_layers, layout)
@@ -264,11 +265,11 @@ def stage_memory(
         "optimizer_bytes": states.optimizer_bytes,
         "workspace_bytes": p.overhead_bytes + bucket_bytes(layout, p),
     }
-    always = sum(static.values())
+    always = math.fsum(static.values())
     loading = p.loading_factor * 2.0 * whole.total_params if layout.zero_stage == 3 else 0.0
     if layout.dp > 1 and loading > always:
         moments["loading"] = {"gathered_bytes": loading - always}
-    sums = {name: always + sum(parts.values()) for name, parts in moments.items()}
+    sums = {name: always + math.fsum(parts.values()) for name, parts in moments.items()}
     moment = max(sums, key=lambda name: sums[name])
     frag = fragmentation_of(layout.zero_stage, p)
     return FinetuneMemory(

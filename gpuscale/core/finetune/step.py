@@ -7,6 +7,7 @@ arXiv:2106.09685), section 4.2.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import fsum
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.memory import stage_activations, stream_bytes
@@ -85,7 +86,7 @@ def _adapter_s(
     time = flop / (hw.bf16_flop_per_s * hw.product_bf16_frac * hw.form.adapter_eff_frac)
     time += p.adapter_passes * stream_s(hw, 2.0 * tokens * width)
     if job.method.kind == "dora":  # the norm of W + B A: the product, three passes over the matrix
-        weights = sum(m.params for m in kind.adapted) / tp
+        weights = fsum(m.params for m in kind.adapted) / tp
         time += 2.0 * job.method.rank * weights / (hw.bf16_flop_per_s * hw.form.adapter_eff_frac)
         time += stream_s(hw, 6.0 * weights)
     return time
@@ -280,7 +281,7 @@ def finetune_step(
         offload += host_update_s(whole, job, own_hw, p)
     again = layout.recompute == "full"
     passes = 2.0 + (recomputed_frac(model.n_layers // layout.pp, layout) if again else 0.0)
-    unpacked = sum(k.n_layers * _unpack_bytes(k, job, layout) for k in whole.kinds) / layout.pp
+    unpacked = fsum(k.n_layers * _unpack_bytes(k, job, layout) for k in whole.kinds) / layout.pp
     unpack = n_micro * passes * unpack_s(unpacked, job, hw, p)
     padded = float(layout.global_batch_size * layout.seq_len)
     return FinetuneStep(

@@ -6,6 +6,7 @@ States by Rajbhandari et al. 2019 (ZeRO, arXiv:1910.02054), activations by Korth
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -223,9 +224,9 @@ def held_bytes(
     if not n_layers:
         return 0.0
     recomputed = recomputed_frac(n_layers, layout)
-    kept = sum(n * acts[k].kept_bytes for k, n in layers)
+    kept = math.fsum(n * acts[k].kept_bytes for k, n in layers)
     if recomputed < 1.0:
-        whole = sum(n * acts[k].whole_bytes for k, n in layers)
+        whole = math.fsum(n * acts[k].whole_bytes for k, n in layers)
         kept = recomputed * kept + (1 - recomputed) * whole
     return kept
 

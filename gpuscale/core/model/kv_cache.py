@@ -6,6 +6,7 @@ Pope et al. 2022 (arXiv:2211.05102), section 2; of latents DeepSeek-V2 (arXiv:24
 
 from __future__ import annotations
 
+from math import fsum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def kv_bytes_per_token(model: ModelSpec, bytes_per_element: float = 2.0) -> floa
 def cached_elements(model: ModelSpec) -> float:
     """Elements that one more token adds to the caches of all layers. [1]."""
     shapes = _shapes(model)
-    return float(sum(n * (c.elements_per_token + c.window_elements_per_token) for n, c in shapes))
+    return fsum(n * (c.elements_per_token + c.window_elements_per_token) for n, c in shapes)
 
 
 def kv_cache_bytes(
@@ -42,7 +43,7 @@ def kv_cache_bytes(
     """
     if context_tokens < 0:
         raise ValueError(f"context_tokens must not be negative, got {context_tokens}")
-    elements = sum(
+    elements = fsum(
         n
         * (
             c.elements_per_token * context_tokens
@@ -55,7 +56,7 @@ def kv_cache_bytes(
 
 def state_bytes(model: ModelSpec, bytes_per_element: float = 2.0) -> float:
     """Constant recurrent and convolution state of one sequence, all layers. [byte]."""
-    return sum(
+    return fsum(
         n * (c.state_elements * STATE_BYTES_PER_ELEMENT + c.conv_elements * bytes_per_element)
         for n, c in _shapes(model)
     )

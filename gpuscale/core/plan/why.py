@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from gpuscale.core.limits.records import LimitRow
@@ -87,5 +88,5 @@ def _together(worse: Estimate, best: Estimate) -> str:
     mine, theirs = worse.step.expected, best.step.expected
     grown = {name: part - theirs.parts()[name] for name, part in mine.parts().items()}
     ranked = sorted((n for n in grown if grown[n] > 0.0), key=lambda n: -grown[n])[:3]
-    more = sum(grown[n] for n in ranked) / theirs.total_s
+    more = math.fsum(grown[n] for n in ranked) / theirs.total_s
     return f"{', '.join(STEP_PARTS[n] for n in ranked)}: {100 * more:.0f} % more together"

@@ -7,6 +7,7 @@ arXiv:2305.18290), GRPO (Shao et al. 2024, arXiv:2402.03300); weight sync and co
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -153,7 +154,7 @@ def n_tensors(model: ModelSpec) -> float:
     """Weight matrices of a model, each expert's apart. [1]."""
     from gpuscale.core.model.linears import model_maps
 
-    return 2.0 + sum(n * sum(m.copies for m in maps) for n, maps in model_maps(model))
+    return 2.0 + math.fsum(n * math.fsum(m.copies for m in maps) for n, maps in model_maps(model))
 
 
 def sync_s(

@@ -5,6 +5,7 @@ Capital recovery: Short, Packey and Holt 1995, NREL/TP-462-5173.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from gpuscale.core.run.time import SECONDS_PER_HOUR
@@ -95,7 +96,7 @@ def own_cost(owned: Owned) -> OwnCost:
         o.staff_usd_per_year / hours,
         o.capital_usd * o.maintenance_frac / hours,
     )
-    return OwnCost(*parts, sum(parts))
+    return OwnCost(*parts, math.fsum(parts))
 
 
 def break_even_utilisation(owned: Owned, rent_usd_per_gpu_hour: float) -> float:

@@ -6,6 +6,8 @@ notes on large-scale training.
 
 from __future__ import annotations
 
+import math
+
 from gpuscale.core.model.flops import six_p_flop_per_token
 
 SECONDS_PER_HOUR = 3600.0
@@ -109,7 +111,7 @@ def mfu(
 
 def share(part: float, *others: float) -> float:
     """Fraction that a part is of the sum of all parts, e.g. communication of a step. [1]."""
-    whole = part + sum(others)
+    whole = part + math.fsum(others)
     if whole <= 0:
         raise ValueError("the parts must add up to more than 0")
     return part / whole
@@ -133,7 +135,7 @@ def padded_mean(mean_tokens: float, max_tokens: float, n_sequences: int) -> floa
     """
     if mean_tokens == max_tokens:
         return float(max_tokens)
-    longest = mean_tokens * sum(1.0 / k for k in range(1, n_sequences + 1))
+    longest = mean_tokens * math.fsum(1.0 / k for k in range(1, n_sequences + 1))
     return float(min(longest, max_tokens))
 
 

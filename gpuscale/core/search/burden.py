@@ -123,7 +123,7 @@ def of_schedule(schedule: str, vpp: int, pp: int, n_layers: int) -> Burdens:
 
 def total(found: Burdens) -> float:
     """Share of the step that burdens count together. [1]."""
-    return sum(share for _, share in found)
+    return math.fsum(share for _, share in found)
 
 
 def risks(of: Layout, against: Layout, facts: RuleFacts, domain_gpus: int) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import fsum
 from typing import Any
 
 from gpuscale.core.layout import hides_exchange
@@ -172,7 +173,7 @@ class Walk:
                 self.counts.dominated += (each - len(tails.exchanges)) * len(alike)
                 each_s, all_s = stages.seconds, stages.all_stages_s
                 pipes = sorted(
-                    (sum(pipeline_s(each_s, all_s, m, v, s)) * self.late, s, v) for s, v in alike
+                    (fsum(pipeline_s(each_s, all_s, m, v, s)) * self.late, s, v) for s, v in alike
                 )
                 node = _Node(group, recompute, overlap_tp, vpp, share, stages=stages, pipes=pipes)
                 for tail in tails.exchanges:

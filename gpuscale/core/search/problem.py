@@ -264,12 +264,12 @@ def stages_of(p: Problem, layout: Layout, shape: Shape, dealt: int | None = None
 
 def step_s(p: Problem, layout: Layout, stages: StageTimes) -> float:
     """Assemble the expected time of a step from its stages. [s]."""
-    return sum(step_terms(stages, p.hardware, p.software, layout, p.model.hidden_size))
+    return math.fsum(step_terms(stages, p.hardware, p.software, layout, p.model.hidden_size))
 
 
 def exchange_s(p: Problem, layout: Layout, stages: StageTimes) -> float:
     """Exposed data-parallel exchange and optimizer of a step, as `step_s` counts them. [s]."""
-    return sum(after_passes_s(p.hardware, p.software, layout, stages))
+    return math.fsum(after_passes_s(p.hardware, p.software, layout, stages))
 
 
 def peak_bytes(p: Problem, layout: Layout, dealt: int | None = None) -> float:

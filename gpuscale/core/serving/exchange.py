@@ -6,7 +6,7 @@ experts: Lepikhin et al. 2020 (GShard, arXiv:2006.16668), section 3.
 
 from __future__ import annotations
 
-from math import log2
+from math import fsum, log2
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.network.expected import (
@@ -51,7 +51,7 @@ def layer_communication_s(
         return reduced, 0.0
     if replica.dp_attention > 1 and group.ffn.kind == "moe":
         whole = local_tokens * replica.dp_attention * hidden * 2.0  # padded to the busiest rank
-        gathered = sum(
+        gathered = fsum(
             collective_s(site, op, whole, replica.group) for op in ("all-gather", "reduce-scatter")
         )
         sent = exchange_s(group.ffn, hidden, replica, site, local_tokens)

@@ -8,7 +8,7 @@ latents: DeepSeek-V2 (arXiv:2405.04434), section 2.1.2; fused attention: Dao 202
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import hypot, log, log2, sqrt
+from math import fsum, hypot, log, log2, sqrt
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
@@ -273,13 +273,13 @@ def grouped_s(
     dtype = multiplied_in(site, fmt)
     widened = dtype != fmt and dtype in ("bf16", "fp16")
     peak = widened_peak(site, site.peaks[dtype]) if widened else site.peaks[dtype]
-    expert_weights = sum(weights for weights, _ in shapes)
+    expert_weights = fsum(weights for weights, _ in shapes)
     read = met * expert_weights * element_bytes(fmt)
     streamed = k.grouped_memory_eff * (k.widened_memory_eff if widened else 1.0)
     memory_s = read / (site.hbm_bytes_per_s * streamed)
     beside_weights, tiled = expert_weights, 2.0 * rows
     if rows > site.software.vector_rows * met:  # else without tiles, on the vector units
-        beside_weights = sum(w * (1.0 + k.grouped_ramp_depth / inner) for w, inner in shapes)
+        beside_weights = fsum(w * (1.0 + k.grouped_ramp_depth / inner) for w, inner in shapes)
         tiled = 2.0 * (rows + k.grouped_ramp_rows * site.software.ramp_factor * met)
     beside = k.grouped_vector_ratio * site.software.vector_factor * site.vector_flop_per_s
     beside /= k.scaled_vector_share if dtype in SCALED else 1.0

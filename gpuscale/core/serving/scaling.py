@@ -78,9 +78,9 @@ def scaled_of(
         ),
         width_s=width_s,
         peak=max(needed),
-        mean=sum(planned) / n,
+        mean=math.fsum(planned) / n,
         fixed_replica_s=max(needed) * n * width_s,
-        planned_replica_s=sum(
+        planned_replica_s=math.fsum(
             n * width_s + (up - n) * min(lag_s, width_s)
             for n, up in zip(needed, planned, strict=True)
         ),

@@ -52,7 +52,7 @@ def covering(n_ranks: int) -> float:
     >>> round(covering(8), 1)
     21.7
     """
-    return n_ranks * sum(1.0 / i for i in range(1, n_ranks + 1))
+    return n_ranks * math.fsum(1.0 / i for i in range(1, n_ranks + 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def shared(tenants: Sequence[Tenant], seed: int = 0) -> list[Tenant]:
         loads = [load for one in made if (load := one.load(seed))]
         if len(loads) < len(made):
             break
-        busy = sum(load.busy_frac for load in loads)
+        busy = math.fsum(load.busy_frac for load in loads)
         before, slow = slow, [1.0 + busy - load.busy_frac for load in loads]
         if all(abs(new - old) < STEADY for new, old in zip(slow, before, strict=True)):
             return made

@@ -74,7 +74,7 @@ class SimulatedEngine:
     def _begin(self, n: int) -> None:
         """Let the first requests decode when time begins."""
         self.n_arrived = n
-        self.held = sum(map(self._room, range(n)))
+        self.held = math.fsum(map(self._room, range(n)))
         self.context = sum(self.prompt[:n])
         self.running = {i: math.ceil(self.left[i] / self.each[i]) for i in range(n)}
         self.ends = [(last, i) for i, last in self.running.items()]

@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 
 MOST_TOKENS = 100_000_000
 """Longest length that is drawn: a wide log-normal has no end of its own."""
@@ -64,8 +65,8 @@ class Lengths:
     def _moments(self) -> tuple[float, float]:
         """Mean, and the variance over its square."""
         if self.kind == "sampled":
-            mean = sum(self.values) / len(self.values)
-            return mean, sum((v - mean) ** 2 for v in self.values) / len(self.values) / mean**2
+            mean = fsum(self.values) / len(self.values)
+            return mean, fsum((v - mean) ** 2 for v in self.values) / len(self.values) / mean**2
         if self.kind == "uniform":
             mean = (self.a + self.b) / 2.0
             return mean, (self.b - self.a) ** 2 / 12.0 / mean**2

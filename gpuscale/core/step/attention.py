@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from gpuscale.core.model.mixers import AnyMixer
@@ -161,10 +162,10 @@ def mixer_s(
         rate = hw.bf16_flop_per_s * hw.attention_eff * hw.scan_eff
         forward = tokens * mixer.flop(seq_len) / tp / rate + hw.kernel_floor_s
         core = forward, hw.form.flash_backward_flop * forward / hw.attention_backward_eff
-    up_s = sum(f for p, (f, _) in zip(work.products, times, strict=True) if p.from_latent)
+    up_s = math.fsum(f for p, (f, _) in zip(work.products, times, strict=True) if p.from_latent)
     return MixerTime(
-        sum(f for f, _ in times),
-        sum(b for _, b in times),
+        math.fsum(f for f, _ in times),
+        math.fsum(b for _, b in times),
         *core,
         up_s,
         4.0 * work.streamed,

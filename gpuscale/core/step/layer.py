@@ -5,6 +5,7 @@ Passes and exchanges of tensor and sequence parallelism: Korthikanti et al. 2022
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.context import CONTEXT_KINDS, ContextShape
@@ -347,7 +348,7 @@ def recompute_s(
         "mlp": 0.0 if is_moe else mlp.linear_fwd_s,
         "moe": mlp.linear_fwd_s + mlp.dispatch_fwd_s if is_moe else 0.0,
     }
-    return sum(cost.get(name, 0.0) for name in sw.recompute_modules)
+    return math.fsum(cost.get(name, 0.0) for name in sw.recompute_modules)
 
 
 def head_time(

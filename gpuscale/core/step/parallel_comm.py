@@ -8,6 +8,7 @@ model and their place in the nodes: Narayanan et al. 2021 (arXiv:2104.04473, sec
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -164,7 +165,7 @@ def all_to_all_s(
     outside = split_group(hw, n_ranks, stride)[1]
     share = deduplicated_frac(copies, outside, max_domains or None) if copies else 1.0
     if dispatch_frac is not None:
-        return 0.5 * sum(
+        return 0.5 * math.fsum(
             collective_s(hw, op, n_ranks, stride, size * n_bytes, network_frac=share)
             for op, size in (("moe-dispatch", dispatch_frac), ("moe-combine", 1.0))
         )

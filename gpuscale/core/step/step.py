@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from math import fsum
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.layout import Layout, meant_recompute
@@ -78,7 +79,7 @@ def shape_of(layout: Layout, hw: Hardware, sw: Software) -> Shape:
 
 def add_times(times: list[tuple[int, LayerTime]]) -> LayerTime:
     """Sum of `n` times each."""
-    return LayerTime(*(sum(n * t[i] for n, t in times) for i in range(len(LayerTime._fields))))
+    return LayerTime(*(fsum(n * t[i] for n, t in times) for i in range(len(LayerTime._fields))))
 
 
 def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout) -> StepResult:
@@ -314,7 +315,7 @@ def stage_times(stages: list[Stage]) -> tuple[StageTimes, int]:
         stage.time.fwd_s,
         stage.time.bwd_s,
         stage.n_layers,
-        sum(s.seconds for s in stages),
+        fsum(s.seconds for s in stages),
         wide.dense_params,
         wide.expert_params,
     )
@@ -329,7 +330,7 @@ def compose(
     t, m = stages[heaviest].time, layout.n_micro_batches
     terms = step_terms(every, hw, sw, layout, hidden)
     parts = Breakdown(
-        total_s=sum(terms),
+        total_s=fsum(terms),
         matmul_s=m * t.matmul_s,
         attention_s=m * t.attention_s,
         elementwise_s=m * t.elementwise_s,

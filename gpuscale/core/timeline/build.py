@@ -5,6 +5,7 @@ Order of work as in `core.schedules` (Narayanan et al. 2021, arXiv:2104.04473, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -124,7 +125,7 @@ def timeline(
     per_micro, once = _exchange(hw, sw, layout, stages)
     times = [_times(stage.time, per_micro) for stage in stages]
     tail = (("straggler", parts.late_s), ("dp", once), ("optimizer", parts.optimizer_s))
-    window = parts.total_s - sw.step_host_s - sum(s for _, s in tail)
+    window = parts.total_s - sw.step_host_s - math.fsum(s for _, s in tail)
     drawn = _drawn(m, pp * vpp, pp, most_passes)
     if layout.schedule == "gpipe" and drawn < m:
         raise ValueError(
@@ -285,7 +286,7 @@ def _parts(
         + (() if laid.split else (("weights", t.weights_s),)),
         "W": (("weights", t.weights_s),),
     }[op.kind]
-    whole = sum(length for _, length in pieces)
+    whole = math.fsum(length for _, length in pieces)
     per = (end - start) / whole if whole > 0.0 else 0.0
     event = partial(Event, micro_batch=op.micro_batch, chunk=chunk)
     at = start

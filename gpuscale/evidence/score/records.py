@@ -86,10 +86,10 @@ def summarise(rows: Iterable[ScoredRow], name: str = "all") -> ErrorSummary:
         name=name,
         n_rows=len(rows),
         n_scored=len(ratios),
-        mape_frac=sum(errors) / len(errors),
+        mape_frac=math.fsum(errors) / len(errors),
         median_frac=quantile(errors, 0.5),
         p90_frac=quantile(errors, 0.9),
-        bias_frac=sum(ratios) / len(ratios) - 1.0,
+        bias_frac=math.fsum(ratios) / len(ratios) - 1.0,
         coverage_frac=sum(inside) / len(inside) if inside else None,
         n_with_interval=len(inside),
     )
