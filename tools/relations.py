@@ -231,7 +231,7 @@ def try_pins(rng: random.Random, _: list[str]) -> str | None:
 
 
 SHOWN = ("--alternatives 0", "--alternatives 1", "--alternatives 10", "--show all", "--explain")
-SHOWN += ("--pareto", "--show search", "--alternatives 25")
+SHOWN += ("--show search", "--alternatives 25")
 
 
 def try_shown(rng: random.Random, _: list[str]) -> str | None:
