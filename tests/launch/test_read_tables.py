@@ -405,3 +405,15 @@ def test_experts_of_megatron_deepspeed_are_in_every_second_layer():
     model = read_launch({"a.sh": line}).model
     assert [ffn for _, ffn in model.layer_sequence] == ["dense", "moe", "dense", "moe"]
     assert model.ffns["moe"].top_k == 1
+
+
+def test_an_older_swift_names_its_stage_and_a_cache_its_model():
+    """ms-swift 2: `default-zero3`; ModelScope writes a dot of a folder as three underscores."""
+    text = (
+        "NPROC_PER_NODE=3 swift sft --model_id_or_path /models/Qwen2-1___5B-Instruct "
+        "--sft_type full --max_length 8192 --batch_size 4 --deepspeed default-zero3\n"
+    )
+    found = read_launch({"run.sh": text}, {})
+    assert (found.zero_stage, found.offload_parameters, found.method) == (3, False, "full")
+    assert found.model_name.endswith("Qwen2-1.5B-Instruct")
+    assert "sft_type" not in found.not_understood

@@ -133,6 +133,7 @@ UNSET = "\x00"
 def named_model(text: str) -> str:
     """Name of a model in a folder that is not known: the last part of the path names it."""
     text = re.sub(r"/[^/]*\.(bin|safetensors|pth?|index\.json)$", "", text.rstrip("/"))
+    text = re.sub(r"(?<=\d)___(?=\d)", ".", text)  # in folders of ModelScope's cache
     if cached := re.search(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(/snapshots|$)", text):
         return f"{cached[1]}/{cached[2]}"  # a folder of the hub's cache
     if UNSET in text and re.search(r"[(`]", text):  # what a command prints

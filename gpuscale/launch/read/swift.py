@@ -45,14 +45,15 @@ def read(words: list[str], table: Table) -> Found:
     found = read_arguments(table | renamed, "ms-swift", "")
     found.beside += [config] if isinstance(config := table.get("config"), str) else []
     found.version = "ms-swift"
+    found.not_understood = [k for k in found.not_understood if k not in ("train_type", "sft_type")]
     if str(table.get("torch_dtype", "bfloat16")) == "bfloat16":
         found.precision = found.precision or "bf16"
     found.recompute = found.recompute or "full"
     if found.method == "lora" and found.lora_rank is None:
         found.lora_rank = 8
     zero = str(table.get("deepspeed", ""))
-    if zero.startswith("zero"):
-        found.zero_stage = int(zero[4:5]) if zero[4:5].isdigit() else None
+    if stage := re.match(r"(?:default-)?zero([0-3])", zero):
+        found.zero_stage = int(stage[1])
         found.offload_optimizer = found.offload_parameters = "offload" in zero
     return found
 
