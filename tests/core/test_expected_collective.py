@@ -240,3 +240,36 @@ def test_serving_kernels_need_peer_access():
             for algorithm in ("auto", "custom")
         )
         assert (custom < 0.9 * auto) == faster
+
+
+@pytest.mark.parametrize("cluster", ["dgx-h100", "dgx-a100", "dgx-b200", "mi300x-8"])
+@pytest.mark.parametrize("n_gpus", [8, 16, 64, 256])
+def test_a_step_exchanges_experts_as_collective_says(cluster, n_gpus):
+    """One rate of an all-to-all: links as fast as alone, the time of `collective`, to the digit.
+
+    What a step finds of the links is the shares of its own (`presets/train`), never another form.
+    """
+    from dataclasses import replace
+
+    import gpuscale
+    from gpuscale.core.step.parallel_comm import all_to_all_s
+    from gpuscale.io.hardware import load_cluster
+    from gpuscale.io.step import step_hardware
+
+    found = step_hardware(load_cluster(cluster))
+    alone = replace(
+        found,
+        scaleup_frac=1.0,
+        scaleout_frac=1.0,
+        scaleup_latency_factor=1.0,
+        scaleout_latency_factor=1.0,
+        all_to_all_frac=1.0,
+    )
+    for size in (1e6, 64e6, 1e9):
+        asked = gpuscale.collective("all-to-all", cluster, bytes=size, gpus=n_gpus, per_gpu=True)
+        said = asked.result.expected.time_s
+        assert all_to_all_s(alone, n_gpus, 1, size) == pytest.approx(said, rel=1e-9)
+        shares = (found.scaleup_frac, found.scaleout_frac)
+        slowest = 1.0 / (min(*shares, 1.0) * found.all_to_all_frac)
+        latency = max(found.scaleup_latency_factor, found.scaleout_latency_factor, 1.0)
+        assert all_to_all_s(found, n_gpus, 1, size) <= said * max(slowest, latency) * 1.000001
