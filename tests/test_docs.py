@@ -103,7 +103,7 @@ def test_reference_has_every_key_of_a_file():
 
 def test_reference_has_every_function_and_term():
     from gpuscale import __all__ as public
-    from gpuscale.io.glossary import load_glossary
+    from gpuscale.answers.explain import load_glossary
 
     python, glossary = reference["api_page"](), reference["glossary_page"]()
     assert all(

@@ -251,7 +251,7 @@ TOPIC = {
 def glossary_page() -> str:
     """Write the glossary, the data of `gpuscale explain`."""
     from gpuscale import api
-    from gpuscale.io.glossary import load_glossary
+    from gpuscale.answers.explain import load_glossary
 
     entries = load_glossary()
     parts = [

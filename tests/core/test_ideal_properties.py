@@ -17,9 +17,9 @@ from gpuscale.core.network.all_to_all import (
     reached_frac,
     torus_bisection_time_s,
 )
+from gpuscale.core.network.collective import all_gather_traffic, in_switch_all_reduce_traffic
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s, level_times, spans
 from gpuscale.core.network.ideal import Routing, ideal_collective, sweep_sizes
-from gpuscale.core.network.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
 from gpuscale.textbook import formulas as networks
 from gpuscale.textbook.formulas import all_to_all_time_s
 

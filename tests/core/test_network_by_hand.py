@@ -24,10 +24,12 @@ from gpuscale.core.network.calibration import (
     soft_min,
 )
 from gpuscale.core.network.collective import (
+    all_gather_traffic,
     approximate_time_s,
     bandwidths_bytes_per_s,
     busbw_factor,
     check_ranks,
+    in_switch_all_reduce_traffic,
     latency_steps,
     traffic_factor,
 )
@@ -52,7 +54,6 @@ from gpuscale.core.network.hierarchy import (
 )
 from gpuscale.core.network.ideal import Routing, Torus, ideal_collective, sweep_sizes
 from gpuscale.core.network.levels import bisection_bytes_per_s, network_report
-from gpuscale.core.network.switch_traffic import all_gather_traffic, in_switch_all_reduce_traffic
 from gpuscale.core.network.terms import collective_term
 
 # a link that carries what its data sheet says: 10 us to begin, 1 us a hop, bulk protocol alone

@@ -7,8 +7,8 @@ import pytest
 
 from gpuscale.core.serving import exchange, forward
 from gpuscale.core.serving.forward import SMALL_KERNELS, layer_time_s, overlap_frac, pass_time
-from gpuscale.core.serving.ideal import decode_time_s, serving_layout
 from gpuscale.core.serving.records import Batch, Kernels, PassTime, Replica, ServingSoftware
+from gpuscale.core.serving.replica import decode_time_s, serving_layout
 from gpuscale.core.serving.scaling import windows_of
 from gpuscale.io.models import load_model
 

@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.core.model.params import count_params, embedding_params
-from gpuscale.core.serving.ideal import decode_flop, decode_time_s, prefill_flop
 from gpuscale.core.serving.maturity import SETTLED, Ages, maturity, needs_kernels
 from gpuscale.core.serving.prefixes import block_hits, session_hits
 from gpuscale.core.serving.replica import (
     ServingJob,
+    decode_flop,
+    decode_time_s,
     model_weight_bytes,
+    prefill_flop,
     serving_memory,
     serving_times,
     weights_read_bytes,

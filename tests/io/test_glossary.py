@@ -5,9 +5,9 @@ import shlex
 
 import pytest
 
+from gpuscale.answers.explain import find_entry, load_glossary
 from gpuscale.cli.app import run
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.glossary import find_entry, load_glossary
 from gpuscale.textbook.quiz.evaluate import is_lookup, resolve
 from gpuscale.textbook.quiz.expression import ARITHMETIC, evaluate
 

@@ -152,7 +152,7 @@ def collective_document(asked: Collective) -> Document:
 
 def _switch_bytes(case: CollectiveCase, found: CollectiveTime) -> dict[str, float]:
     """Bytes through the switches; refused where they are not counted."""
-    from gpuscale.core.network import switch_traffic as through
+    from gpuscale.core.network import collective as through
 
     domain = min(case.loaded.cluster.scaleup_domain_gpus, found.n_gpus)
     if found.op == "all-gather":
