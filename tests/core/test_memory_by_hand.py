@@ -147,6 +147,7 @@ SCORES = 5.0 * 2 * 7
         (DENSE, {"modules": ("mlp",)}, PLAIN + FFN),
         (DENSE, {"recompute": "selective", "modules": ("mlp",)}, PLAIN),
         (DENSE, {"recompute": "selective", "modules": ("moe",)}, PLAIN + FFN),
+        (DENSE, {"recompute": "selective", "modules": ("mlp_act",)}, PLAIN + FFN * 2 / 3),
         (DENSE, {"recompute": "selective", "modules": ("layernorm",)}, PLAIN + FFN - 2 * 2 * 8),
         (DENSE, {"recompute": "selective", "modules": ("mla_up_proj",)}, PLAIN + FFN - 2 * 3),
         (SPARSE, {"recompute": "selective", "modules": ("moe",)}, PLAIN),

@@ -428,3 +428,32 @@ def test_a_prompt_stays_on_one_rank_and_sequences_are_spread():
     batch = Batch(800.0, 50.0, 8.0, 12.0, 90.0, 2.0, prompt_ranks=2.0)
     assert batch.on_rank(4.0) == Batch(400.0, 50.0, 4.0, 3.0, 90.0, 2.0)
     assert batch.on_rank(1.0) == batch and batch.tokens == 800 + 12 * 2
+
+
+def test_the_first_end_is_known_before_it_comes():
+    """Passes of 1 s and 10 ms a token of context, which grows by two sequences of 1.5 tokens."""
+
+    class Growing(Second):
+        def decode(self, n):
+            return 1.0, 0.01
+
+    traffic = Traffic([100, 50], [7, 31], [0.0, 99.0], running=2)
+    engine = SimulatedEngine(Growing(), Scheduler(tokens_per_pass=1.5), traffic)
+    passes = [1.0 + 0.01 * (150 + 3 * k) for k in range(4)]  # 6 tokens to come: four passes
+    assert engine.ends_s == pytest.approx(sum(passes))
+    assert engine.run().end_s[0] == pytest.approx(sum(passes))
+
+
+def test_a_prompt_is_read_by_one_token_a_pass_where_decoding_fills_the_budget():
+    read = []
+
+    class Noted(Second):
+        def prompt(self, tokens, keys, n, prompts):
+            read.append(tokens)
+            return 1.0
+
+    traffic = Traffic([9] * 4 + [3], [50] * 4 + [2], [0.0] * 5, running=4)
+    engine = SimulatedEngine(Noted(), Scheduler(token_budget=4), traffic)
+    for _ in range(3):
+        engine.step()
+    assert read == [1, 1, 1]

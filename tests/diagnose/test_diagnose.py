@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from running import invoke
 
-from gpuscale.core.diagnosis.causes import Cause, Sign, judge, verdicts
+from gpuscale.core.diagnosis.causes import MOST_OFF, Cause, Sign, _size_weight, judge, verdicts
 from gpuscale.core.diagnosis.series import growth, shift, slow_rank, stalls
 from gpuscale.io.causes import load_causes, load_table
 from gpuscale.io.spec_errors import checked
@@ -462,3 +462,14 @@ def test_a_node_without_nvlink_is_not_held_against_one_that_has_it():
 def test_a_word_more_is_no_reason_to_refuse():
     found = asked("--kind", "serving", "--measured", "ttft=40 s; waiting=50; expected=1 s")
     assert found["ratio"] == 40
+
+
+def test_a_size_far_off_weighs_no_less_than_its_tail():
+    """A range of 2 to 2 with spread 0.25 twice: at most sqrt(12) deviations count."""
+    sigma = math.hypot(0.25, 0.25)
+    assert _size_weight((2.0, 2.0), 2.0, 0.25) == pytest.approx(-math.log(sigma))
+    one = _size_weight((2.0, 2.0), 2.0 * math.exp(sigma), 0.25)
+    assert one == pytest.approx(-0.5 - math.log(sigma))
+    far = [_size_weight((2.0, 2.0), ratio, 0.25) for ratio in (100.0, 300.0, 1e-9)]
+    assert far == [pytest.approx(-MOST_OFF / 2 - math.log(sigma))] * 3
+    assert _size_weight((2.0, 2.0), None, 0.25) == 0.0
