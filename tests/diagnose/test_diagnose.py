@@ -353,9 +353,8 @@ def test_what_fits_is_said_by_the_planner():
         *("--settings", "method=lora; micro_batch=8; seq=8192"),
     )
     memory = found["out_of_memory"]
-    assert (
-        memory["planned"].startswith("logits and loss") and "--loss fused" in memory["changes"][0]
-    )
+    assert memory["planned"].startswith("at loss: logits and loss")
+    assert "--loss fused" in memory["changes"][0]
     assert found["causes"][0]["cause"] == "unfused-loss"
     keys = ("world_size 8", "micro_batch_size 4", "global_batch_size 128", "num_layers 32")
     keys += ("hidden_size 4096", "ffn_hidden_size 14336", "num_attention_heads 32", "swiglu True")
