@@ -131,7 +131,7 @@ def _table(path: Path, above: tuple[str, ...] = ()) -> Table:
 def _load(path: Path, _stamp: int) -> SoftwareSpec:
     spec = checked(SoftwareSpec, _table(path), str(path))
     if not (rl := {key: value for key, value in spec.rl.items() if key != "sources"}):
-        return spec
+        return spec.model_copy(update={"rl": {}})
     from gpuscale.core.rl.step import RlCosts
 
     made = checked(RlCosts, rl, f"{path}: [rl]")

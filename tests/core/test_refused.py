@@ -181,3 +181,9 @@ def test_a_file_says_what_is_refused(name, tmp_path, capsys):
     (tmp_path / name).write_text(text)
     assert run(["launch-check", str(tmp_path / name), "--gpus", "8"]) == 1
     assert why in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("software", ["verl", "trl", "openrlhf", "nemo-rl"])
+def test_a_step_of_rl_is_answered_where_a_preset_has_sources_alone(software, capsys):
+    assert run(["memory", *asked(software, GRPO)]) in (0, 1)
+    assert "GRPO" in capsys.readouterr().out
