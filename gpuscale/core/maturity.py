@@ -1,4 +1,7 @@
-"""How far a job was tuned: on top of what the terms of a step charge, a median and a width each."""
+"""How far a job was tuned: on top of what the terms of a step charge, a median and a width each.
+
+Two halves of a normal distribution (https://dlmf.nist.gov/7.2) in the ln of time.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from gpuscale.core.limits import pp as pipeline_ideal
 from gpuscale.core.run import bill
 from gpuscale.core.run import time as tr
 from gpuscale.core.run.time import rental_usd
-from gpuscale.core.serving import ideal as serving_ideal
+from gpuscale.core.serving import replica as serving_ideal
 from gpuscale.textbook.formulas import (
     FORMATS,
     bound,
