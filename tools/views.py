@@ -56,7 +56,7 @@ def main(site: Path, out: Path) -> None:
         for name, view in VIEWS.items():
             tab.open(f"{address}?{name}{view}")
             wait_for(tab, f"({READY}) || document.querySelector('#state.error')", 240)
-            if "#task=diagnose" not in view:
+            if name not in ("diagnose", "error"):
                 wait_for(tab, "document.querySelector('.chart svg')", 60)
             for width in WIDTHS:
                 for dark in (False, True):
