@@ -38,11 +38,11 @@ def picture(tab: Any, width: int, dark: bool) -> bytes:
 
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     tab.call("Emulation.setEmulatedMedia", features=[scheme])
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    size = {"width": width, "height": 4000, "deviceScaleFactor": 1, "mobile": True}
     tab.call("Emulation.setDeviceMetricsOverride", **size)
     wait_for(tab, f"(() => {{ {DRAWN} }})()", 60)
     tab.evaluate("new Promise((done) => setTimeout(done, 500))")
-    made = tab.call("Page.captureScreenshot", captureBeyondViewport=True)
+    made = tab.call("Page.captureScreenshot")
     return base64.b64decode(made["data"])
 
 
