@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec
 
 
-def _swiglu(model: ModelSpec) -> bool:
-    """Whether the experts of a model are gated and have no biases, as fused kernels take them."""
-    return all(f.gated and not f.bias for f in model.ffns.values() if f.kind == "moe")
-
-
 class LeastDegrees(NamedTuple):
     """What of a layout settings may refuse; of one that is to be found, what they refuse least."""
 
@@ -145,6 +140,7 @@ def settled(
         latent = any(m.kind == "mla" for m in model.mixers.values())
         modules = tuple(m for m in software.experts_recompute if latent or m != "mla_up_proj")
         settings = replace(settings, recompute_modules=modules or None)
+    gated = all(f.gated and not f.bias for f in model.ffns.values() if f.kind == "moe")
     recipe = next(
         (
             r
@@ -152,7 +148,7 @@ def settled(
             if cluster.gpu.architecture in r.architectures
             and (cluster.fabric_class in r.fabrics or cluster.scaleup_domain_gpus >= RACK_DOMAIN)
             and (not r.formats or precision in r.formats)
-            and (not r.swiglu or _swiglu(model))
+            and (not r.swiglu or gated)
         ),
         None,
     )

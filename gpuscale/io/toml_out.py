@@ -59,7 +59,8 @@ def _plain(value: Any) -> Any:
 def _lines(table: Table, path: tuple[str, ...]) -> list[str]:
     lines: list[str] = []
     below = {k: v for k, v in table.items() if isinstance(v, dict)}
-    arrays = {k: v for k, v in table.items() if _is_array_of_tables(v)}
+    lists = {k: v for k, v in table.items() if isinstance(v, list) and v}
+    arrays = {k: v for k, v in lists.items() if all(isinstance(one, dict) for one in v)}
     for key, value in table.items():
         if key in below or key in arrays or value is None:
             continue
@@ -75,10 +76,6 @@ def _lines(table: Table, path: tuple[str, ...]) -> list[str]:
             inner = (*path, key)
             lines += ["", f"[[{'.'.join(map(_key, inner))}]]", *_lines(item, inner)]
     return lines
-
-
-def _is_array_of_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
 
 
 def _key(key: str) -> str:

@@ -36,7 +36,10 @@ def allowed(names: Sequence[str], include: Sequence[str]) -> Allowed:
     `names`: files that a person gives. `include`: folders that a person says besides.
     """
     folders = [Path(name).absolute().parent.resolve() for name in names if name != "-"]
-    found = [_checkout(folder) or folder for folder in folders or [Path.cwd()]]
+    found = []
+    for folder in folders or [Path.cwd()]:
+        tops = (one for one in (folder, *folder.parents) if (one / ".git").exists())
+        found.append(next(tops, folder))
     common = Path(os.path.commonpath(folders)) if folders else found[0]
     if common != Path.home() and len(common.parts) > 2:
         found.append(common)
@@ -45,11 +48,6 @@ def allowed(names: Sequence[str], include: Sequence[str]) -> Allowed:
             raise GpuscaleError(f"--include {name}: is no folder")
         found.append(Path(name).resolve())
     return tuple(dict.fromkeys(found))
-
-
-def _checkout(folder: Path) -> Path | None:
-    """Top of the repository that a folder is in."""
-    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
 
 
 def _may(path: Path, where: Allowed) -> bool:

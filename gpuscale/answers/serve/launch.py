@@ -36,8 +36,8 @@ def launch_lines(asked: Serve, case: ServeCase, found: FoundReplica) -> tuple[st
             facts = facts_of(asked, case, found, service)
             if name == "k8s":
                 _, _, model, *args = shlex.split(_written(table["vllm"], facts))
-                words = [f"--model={model}", *args]
-                facts["arguments"] = "\n".join(f"            - {_quoted(word)}" for word in words)
+                words = (word.replace("'", "''") for word in (f"--model={model}", *args))
+                facts["arguments"] = "\n".join(f"            - '{word}'" for word in words)
             lines.append(_written(table[name], facts).strip())
     return tuple(lines)
 
@@ -46,11 +46,6 @@ def _written(table: Mapping[str, str], facts: Mapping[str, Any]) -> str:
     """Words of a table whose facts are so, in its order."""
     told = (text for name, text in table.items() if name == "start" or facts.get(name))
     return " ".join(told).format(**facts)
-
-
-def _quoted(word: str) -> str:
-    """Word as YAML quotes it."""
-    return "'" + word.replace("'", "''") + "'"
 
 
 def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> dict[str, object]:

@@ -24,11 +24,6 @@ def _ring_sent(n: float) -> float:
     return 2 * (n - 1) / n
 
 
-def _tree_sent(n: float) -> float:
-    """Two trees of half the buffer: of 2 ranks each is a leaf once, of 4 one has two children."""
-    return min(2.0, n / 2)
-
-
 ALGORITHMS = {
     a.name: a
     for a in (
@@ -43,7 +38,7 @@ ALGORITHMS = {
         ),
         Algorithm(  # half the buffer in each tree: up in both, down to two children in one of them
             name="tree",
-            sent=_tree_sent,
+            sent=lambda n: min(2.0, n / 2),  # of 2 ranks each is a leaf once
             sent_by_many=2.0,
             hops=lambda n: 2 * ceil(log2(n)),
             in_switch=False,

@@ -16,7 +16,7 @@ from gpuscale.launch.job import LaunchFile, TrainingLaunch, Written
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuscale.specs.framework import EnvironmentSpec, FrameworkFile, WritingSpec
+    from gpuscale.specs.framework import FrameworkFile, WritingSpec
 
 
 DEGREES = ("tp", "pp", "cp", "ep", "rl.engine")
@@ -58,7 +58,8 @@ def writes(job: TrainingLaunch, name: str) -> Written:
     else:
         files.insert(0, LaunchFile(way.file, text_of(way.form, table)))
     because = {n: f": {framework.unsaid[n]}" if n in framework.unsaid else "" for n in left}
-    wanted = [e for e in framework.environment if _is_for(e, fields)]
+    wanted = [e for e in framework.environment if matches(e.when, fields)]
+    wanted = [e for e in wanted if not (e.unless and matches(e.unless, fields))]
     return Written(
         framework=framework.name,
         version=f"{framework.title or framework.name} {framework.version}".strip(),
@@ -124,10 +125,6 @@ def _way(
             key if "." in key else under + key.replace("-", "_"): v for key, v in table.items()
         }
     return ways[0], {**ways[0].fixed, **table}, said, left
-
-
-def _is_for(one: EnvironmentSpec, fields: Mapping[str, Any]) -> bool:
-    return matches(one.when, fields) and not (one.unless and matches(one.unless, fields))
 
 
 def _habits(framework: FrameworkFile, fields: Mapping[str, Any]) -> Table:

@@ -204,11 +204,8 @@ MODEL = r"(base_?|hf_?|llm_?)?(model|checkpoint)(_?(name|id|path))*(_or_path)?|p
 def _own(program: Program, called: str, meant: Callable[[Any], bool]) -> tuple[str, Any] | None:
     """Name and value of what a program calls so, of a value that can mean it."""
     pattern = re.compile(called, re.IGNORECASE)
-    for known in (program.names, program.options):
-        for name, value in known.items():
-            if meant(value) and pattern.fullmatch(name):
-                return name, value
-    return None
+    named = (*program.names.items(), *program.options.items())
+    return next(((name, v) for name, v in named if meant(v) and pattern.fullmatch(name)), None)
 
 
 def _is_length(value: Any) -> bool:

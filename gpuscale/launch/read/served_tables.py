@@ -203,7 +203,9 @@ def _ray(table: Table) -> Found | None:
     older = "engine_config.hf_model_id engine_config.model_id"
     kwargs = at.get("engine_kwargs", "engine_config.engine_kwargs")
     options = kwargs if isinstance(kwargs, dict) else {}
-    found = _line("vllm", _hub_or_path(at.text(*source.split(), *older.split())), options)
+    name = at.text(*source.split(), *older.split())
+    name = name.rstrip("/").rpartition("/")[2] if "://" in name else name  # a store's last folder
+    found = _line("vllm", name, options)
     if workers := at.number("scaling_config.num_workers"):
         found.tp = max(found.tp, workers)
     found.seq_len = found.seq_len or at.number("engine_config.max_total_tokens")
@@ -241,8 +243,3 @@ def _ray_configs(table: Table) -> Any:
         for config in configs if isinstance(configs, list) else [at.get("args.llm_config")]:
             if isinstance(config, dict):
                 yield config
-
-
-def _hub_or_path(name: str) -> str:
-    """Name of a model on the hub, or the last folder of a store's."""
-    return name.rstrip("/").rpartition("/")[2] if "://" in name else name

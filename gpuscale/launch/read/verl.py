@@ -71,11 +71,8 @@ def dotted(table: Mapping[str, Any], before: str = "") -> Table:
             named = re.fullmatch(r"\$\{oc\.env:\w+(?:,(.*))?\}", str(value).strip())
             value = (named[1] or f"{UNSET}{value}") if named else value
             made[f"{before}{key}"] = value
-    return {k: made.get(v[2:-1], UNSET + v) if _refers(v) else v for k, v in made.items()}
-
-
-def _refers(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"\$\{[\w.]+\}", value) is not None
+    refers = [k for k, v in made.items() if re.fullmatch(r"\$\{[\w.]+\}", str(v))]
+    return made | {k: made.get(made[k][2:-1], UNSET + made[k]) for k in refers}
 
 
 def read_verl(table: Mapping[str, Any], words: str) -> Found:

@@ -70,11 +70,7 @@ def _tr(words: list[str], stdin: str) -> str:
 
 
 def _expr(words: list[str], _stdin: str) -> str:
-    return f"{_value(' '.join(words))}\n"
-
-
-def _value(text: str) -> int:
-    return total(text, lambda _: None, lambda _n, _v: None)
+    return f"{total(' '.join(words), lambda _: None, lambda _n, _v: None)}\n"
 
 
 SHOWING = frozenset(("echo", "printf", "cat"))
