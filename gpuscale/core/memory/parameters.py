@@ -143,15 +143,6 @@ def fp8_orientations(architecture: str) -> float:
     return 1.0 if architecture in ("blackwell", "blackwell-ultra") else 2.0
 
 
-def _static_experts(software: SoftwareSpec, given: Mapping[str, object]) -> float:
-    """Tokens that the buffers of experts hold over the mean of a rank. [1].
-
-    A graph of the iteration has static shapes: what experts keep lies in pages set aside before.
-    """
-    stash = software.memory.paged_stash if given.get("cuda_graphs") == "full" else 1.0
-    return max(stash, float(str(given.get("expert_imbalance", 1.0))))
-
-
 def parameters_of(
     software: SoftwareSpec, options: Mapping[str, object] | None = None, architecture: str = ""
 ) -> MemoryParameters:
@@ -177,6 +168,8 @@ def parameters_of(
     if isinstance(moments, (int, float)):
         values["optimizer_bytes"] = float(moments)
     modules: Any = given.get("recompute_modules", ("core_attn",))
+    # a graph of the iteration has static shapes: what experts keep lies in pages set aside before
+    stash = software.memory.paged_stash if given.get("cuda_graphs") == "full" else 1.0
     return MemoryParameters(
         **values,
         stage_split=software.stage_split,
@@ -186,7 +179,7 @@ def parameters_of(
         loss=str(given.get("loss", software.loss)),
         recompute_modules=tuple(modules),
         offloaded_layers=int(str(given.get("offload_layers", 0))),
-        expert_imbalance=_static_experts(software, given),
+        expert_imbalance=max(stash, float(str(given.get("expert_imbalance", 1.0)))),
         overlap_ep=bool(given.get("overlap_ep")),
         outer_shards=bool(given.get("outer_shards", software.outer_shards)),
         narrow_weights=bool(given.get("low_precision_gather", software.low_precision_gather)),
