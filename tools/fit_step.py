@@ -30,7 +30,7 @@ from gpuscale.core.model.params import ModelWeights, model_weights
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
 from gpuscale.evidence.rows.measurements import TrainingRun
-from gpuscale.evidence.score.runs import is_stalled, own_runs
+from gpuscale.evidence.score.runs import is_stalled, own_copy, read_runs
 from gpuscale.io.presets import preset_names, preset_path
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step import FILES, Calibration, calibrated_tables, step_hardware, train_folder
@@ -169,9 +169,11 @@ def affected(runs: list[TrainingRun], paths: list[str]) -> list[int]:
 
 def fitted_rows() -> list[TrainingRun]:
     """Rows of the package's own copy that are fitted: runs and the layout grid."""
-    runs = [as_software_does(run) for run in own_runs() if usable(run)]
+    runs = [as_software_does(run) for run in read_runs(own_copy("training_runs")) if usable(run)]
     return runs + [
-        run for run in own_runs("layouts") if run.step_time_s and run.layout and not is_stalled(run)
+        run
+        for run in read_runs(own_copy("layouts"))
+        if run.step_time_s and run.layout and not is_stalled(run)
     ]
 
 
@@ -200,7 +202,7 @@ def own_architectures() -> frozenset[str]:
     free = {p.split(".")[1] for p, t in calibrated_tables() if t.prior_spread > 0}
     return frozenset(
         run.hardware.gpu.architecture
-        for run in own_runs()
+        for run in read_runs(own_copy("training_runs"))
         if run.hardware is not None
         and free
         & {

@@ -27,7 +27,7 @@ from gpuscale.core.maturity import STACKS, Way, mixed, tuned_probability
 from gpuscale.core.step.interval import interval_classes
 from gpuscale.evidence.rows.measurements import TrainingRun
 from gpuscale.evidence.score.records import quantile
-from gpuscale.evidence.score.runs import feasible, is_stalled, own_runs, problem_of
+from gpuscale.evidence.score.runs import feasible, is_stalled, own_copy, problem_of, read_runs
 from gpuscale.io.hardware import load_gpu
 from gpuscale.io.maturity import evidence
 from gpuscale.io.software import load_software
@@ -103,7 +103,7 @@ def stack_of(run: TrainingRun) -> tuple[str, str, str]:
 
 def counted_runs() -> Iterator[TrainingRun]:
     """List the timed runs that are neither suspect nor superseded nor stalled."""
-    for given in own_runs():
+    for given in read_runs(own_copy("training_runs")):
         if given.model is None or given.layout is None or given.step_time_s is None:
             continue
         stalled = given.software == "nanotron" and is_stalled(given)

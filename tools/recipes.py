@@ -24,7 +24,7 @@ from gpuscale.core.search.space import default_space
 from gpuscale.core.step.step import breakdown
 from gpuscale.core.words import STEP_PARTS
 from gpuscale.evidence.rows.measurements import TrainingRun
-from gpuscale.evidence.score.runs import own_runs, problem_of
+from gpuscale.evidence.score.runs import own_copy, problem_of, read_runs
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 START, END = "<!-- recipes by tools/recipes.py -->\n", "<!-- end of recipes -->\n"
@@ -169,7 +169,7 @@ def claims(runs: list[TrainingRun]) -> list[Claim]:
 
 def table() -> str:
     """Summarise the claims, and list those that are suspicions."""
-    runs = [r for r in own_runs() if r.source == SOURCE]
+    runs = [r for r in read_runs(own_copy("training_runs")) if r.source == SOURCE]
     found = claims(runs)
     over = [c for c in found if c.gain > CLAIM]
     newest = [c for c in found if not c.run.superseded]

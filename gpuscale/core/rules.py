@@ -297,8 +297,8 @@ def against(layout: Layout, facts: RuleFacts) -> Broken | None:
 
     >>> from gpuscale.core.layout import Layout
     >>> phi4 = RuleFacts(40, (40,), (10,), (17920,), (), 0, 4096, 8, 8)
-    >>> against(Layout(4096, 8, tp=4, dp=2), phi4)
-    Broken(rule='tp-kv-heads', message='tp=4 neither divides nor is a multiple of 10 KV heads')
+    >>> against(Layout(4096, 8, tp=4, dp=2), phi4).message
+    'tp=4 neither divides nor is a multiple of 10 KV heads'
     """
     x = layout
     if x.n_gpus != facts.n_gpus:

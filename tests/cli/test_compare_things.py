@@ -91,7 +91,7 @@ def test_a_gpu_beside_a_cluster_means_its_usual_node(capsys):
 def test_models_have_the_numbers_of_the_model_command(capsys):
     rows = rows_of(result("compare llama3-8b deepseek-v3", capsys))
     for i, name in enumerate(("llama3-8b", "deepseek-v3")):
-        own = result(f"model {name}", capsys)
+        own = result(f"model {name} --seq-len 8192", capsys)
         for key in ("params", "active_params", "training_flop_per_token", "kv_bytes_per_token"):
             assert rows[key]["values"][i] == own[key]
     assert rows["hidden_size"]["values"] == [4096, 7168]

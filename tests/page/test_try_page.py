@@ -418,7 +418,7 @@ def test_files_of_an_answer_and_the_keyboard(site):
     wanted = {"model", "gpus", "gpu", "config", "tokens", "slide-gpus", "tab-layouts", "pin-list"}
     wanted |= {"copy-command", "save-page", "command"}
     seen = set()
-    for _ in range(150):
+    for _ in range(400):
         for kind in ("keyDown", "keyUp"):
             tab.call(
                 "Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9

@@ -55,8 +55,8 @@ def saved_elements(mixer: Any, ffn: Any, hidden_size: int) -> tuple[float, float
        `models/llama3/infra/parallelize.py`: `_op_sac_save_list`.
 
     >>> from gpuscale.io.models import load_model
-    >>> llama = load_model("llama3-8b").spec  # q, v and the FFN's gate, the attention's output
-    >>> saved_elements(llama.mixers[0], llama.ffns[0], 4096) == (4096 + 1024 + 14336 + 4096, 4096)
+    >>> (llama,) = load_model("llama3-8b").spec.layer_groups  # q, v, output, gate; down
+    >>> saved_elements(llama.mixer, llama.ffn, 4096) == (4096 + 1024 + 4096 + 14336, 4096)
     True
     """
     maps = [m for m in (*mixer.maps(hidden_size), *ffn_maps(ffn, hidden_size)) if m.copies == 1]
