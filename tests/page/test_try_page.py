@@ -405,6 +405,7 @@ LOG = "\n".join(
 
 def test_files_of_an_answer_and_the_keyboard(site):
     tab, address, _ = site
+    at_width(tab, 1440)
     tab.open(f"{address}?files")
     wait_for(tab, READY)
     tab.evaluate("document.querySelector('#launch summary').click()")
@@ -418,7 +419,7 @@ def test_files_of_an_answer_and_the_keyboard(site):
     wanted = {"model", "gpus", "gpu", "config", "tokens", "slide-gpus", "tab-layouts", "pin-list"}
     wanted |= {"copy-command", "save-page", "command"}
     seen = set()
-    for _ in range(400):
+    for _ in range(150):
         for kind in ("keyDown", "keyUp"):
             tab.call(
                 "Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9
