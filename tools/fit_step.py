@@ -46,6 +46,7 @@ DIFFERENCE = 0.01
 """Step of the numerical derivatives, in ln(parameter)."""
 
 framework = lru_cache(load_software)
+own_runs = lru_cache(lambda name="training_runs": read_runs(own_copy(name)))
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -169,11 +170,9 @@ def affected(runs: list[TrainingRun], paths: list[str]) -> list[int]:
 
 def fitted_rows() -> list[TrainingRun]:
     """Rows of the package's own copy that are fitted: runs and the layout grid."""
-    runs = [as_software_does(run) for run in read_runs(own_copy("training_runs")) if usable(run)]
+    runs = [as_software_does(run) for run in own_runs() if usable(run)]
     return runs + [
-        run
-        for run in read_runs(own_copy("layouts"))
-        if run.step_time_s and run.layout and not is_stalled(run)
+        run for run in own_runs("layouts") if run.step_time_s and run.layout and not is_stalled(run)
     ]
 
 
@@ -202,7 +201,7 @@ def own_architectures() -> frozenset[str]:
     free = {p.split(".")[1] for p, t in calibrated_tables() if t.prior_spread > 0}
     return frozenset(
         run.hardware.gpu.architecture
-        for run in read_runs(own_copy("training_runs"))
+        for run in own_runs()
         if run.hardware is not None
         and free
         & {

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import pytest
+from measured import own_runs
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.step.interval import interval, interval_classes
 from gpuscale.core.step.step import step_time
-from gpuscale.evidence.score.runs import own_copy, problem_of, read_runs, scored_run
+from gpuscale.evidence.score.runs import problem_of, scored_run
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.maturity import maturity_of
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step import interval_widths, step_hardware
 from gpuscale.specs.model import ModelSpec
 
-own_runs = cache(lambda: read_runs(own_copy("training_runs")))
 LLAMA3_405B = ModelSpec.model_validate(
     {
         "name": "llama3.1-405b",

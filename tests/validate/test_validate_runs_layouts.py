@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured import own_runs
 
 from gpuscale.answers.plan import Plan
 from gpuscale.errors import GpuscaleError
@@ -22,11 +22,9 @@ from gpuscale.evidence.rows.measurements import (
 )
 from gpuscale.evidence.score.layouts import layout_choices, predict_layout_rows, spearman
 from gpuscale.evidence.score.records import summarise
-from gpuscale.evidence.score.runs import own_copy, predict_run_rows, read_runs, scored_run
+from gpuscale.evidence.score.runs import own_copy, predict_run_rows, scored_run
 from gpuscale.io.tables import read_rows
 from gpuscale.io.toml_out import table_to_toml
-
-own_runs = cache(lambda name="training_runs": read_runs(own_copy(name)))
 
 
 @pytest.fixture(scope="module")
