@@ -17,7 +17,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, get_args
 
-from gpuscale.answers.plan.request import JOB_KEYS
+from gpuscale.answers.plan import Plan
+from gpuscale.answers.plan.request import job_keys
 from gpuscale.core.model import mixers
 from gpuscale.core.model.mixers import AnyMixer
 from gpuscale.core.plan.pins import FLAGS
@@ -172,8 +173,8 @@ def keys_page() -> str:
     parts += [
         "## A job for `gpuscale plan`",
         "`plan.toml`: every key is the flag of `gpuscale plan` of the same name, with the value as "
-        f"typed behind it: {', '.join(map(code, JOB_KEYS))}. The table `[layout]` pins what is not "
-        f"to be searched: {', '.join(map(code, (*FLAGS, 'pipeline_layout')))}.",
+        f"typed behind it: {', '.join(map(code, job_keys(Plan)))}. The table `[layout]` pins what "
+        f"is not to be searched: {', '.join(map(code, (*FLAGS, 'pipeline_layout')))}.",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -185,66 +185,6 @@ def _saved(path: str) -> dict[str, object]:
     return parse_json(read_text(path), shown_name(path))
 
 
-def plan_command(inputs: Mapping[str, Any]) -> str:
-    """Command line that plans the job of a saved answer again.
-
-    Examples
-    --------
-    >>> plan_command({"model": "llama3-8b", "cluster": "dgx-h100", "n_gpus": 8, "pins": {"tp": 2}})
-    'gpuscale plan llama3-8b --gpus 8 --cluster dgx-h100 --tp 2'
-    """
-    import shlex
-
-    words = ["gpuscale", "plan", str(inputs["model"]), "--gpus", str(inputs["n_gpus"])]
-    for key, flag in (
-        ("cluster", "--cluster"),
-        ("seq_len", "--seq-len"),
-        ("global_batch_size", "--global-batch"),
-        ("software", "--software"),
-    ):
-        if inputs.get(key) is not None:
-            words += [flag, str(inputs[key])]
-    precision = ",".join(inputs.get("precision") or ())
-    words += ["--precision", precision] if precision not in ("", "bf16") else []
-    return shlex.join(
-        [*words, *_flags({**(inputs.get("settings") or {}), **(inputs.get("pins") or {})})]
-    )
-
-
-def _flags(said: Mapping[str, Any]) -> list[str]:
-    """Options of what is said by name."""
-    words: list[str] = []
-    for key, value in said.items():
-        text = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-        text = {"True": "on", "False": "off"}.get(text, text)
-        words += [f"--{key.replace('_', '-')}", text]
-    return words
-
-
-CALLED = {
-    "micro_batch_size": "micro_batch",
-    "zero_stage": "zero",
-    "shard_group_size": "shard_group",
-    "stage_layers": "pipeline_layout",
-}
-"""Fields of a layout whose options have other names; what is offloaded has one of its own."""
-
-
-def memory_command(inputs: Mapping[str, Any]) -> str:
-    """Command line that asks for the memory of a saved answer's layout again."""
-    from dataclasses import MISSING, fields
-
-    from gpuscale.core.layout import Layout
-
-    usual = {f.name: f.default for f in fields(Layout) if f.default is not MISSING}
-    other = {k: v for k in usual if (v := inputs.get(k, usual[k])) != usual[k]}
-    offload = [k[8:] for k in ("offload_optimizer", "offload_activations") if other.pop(k, False)]
-    said = {CALLED.get(k, k): v for k, v in other.items() if k != "dp"}
-    said |= {"offload": offload} if offload else {}
-    command = plan_command({**inputs, "precision": (), "pins": said})
-    return command.replace("gpuscale plan", "gpuscale memory", 1)
-
-
 def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) -> Document:
     """Put the answer together."""
     from gpuscale.launch.plan import framework_of, launch_script

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.answer import ask
 from gpuscale.answers.ask import Question, fields_of
+from gpuscale.answers.saved import command_line
 from gpuscale.answers.table import question_of
 from gpuscale.core.words import EVENT_KINDS
 from gpuscale.errors import GpuscaleError, unknown_name
@@ -20,26 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuscale.render.document import Document
-
-
-def command_line(question: type[Question], given: Mapping[str, Any]) -> str:
-    """Command line that asks the same.
-
-    Examples
-    --------
-    >>> command_line(question_of("memory"), {"model": "llama3-8b", "gpu": "rtx-3090", "gpus": "2"})
-    'gpuscale memory llama3-8b --gpu rtx-3090 --gpus 2'
-    """
-    words = ["gpuscale", question.NAME]
-    asked = [(name, *found) for name, found in fields_of(question).items() if name in given]
-    for name, field, positional in sorted(asked, key=lambda one: not one[2]):
-        value = given[name]
-        flag = [] if positional else [f"--{name.replace('_', '-')}"]
-        if field.kind == "flag":
-            words += flag if str(value).lower() in ("true", "1", "on") else []
-        else:
-            words += [*flag, str(value)]
-    return shlex.join(words)
 
 
 @lru_cache(maxsize=2)

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpuscale.core.context import CONTEXT_KINDS
-from gpuscale.core.layout import ORDERS, PRECISIONS, RECOMPUTE, Layout
-from gpuscale.core.schedules import SCHEDULES
+from gpuscale.answers.ask import Question, fields_of
+from gpuscale.core.bounds import STRICT, NonNegativeInt
+from gpuscale.core.layout import Layout
 from gpuscale.core.settings import GRADIENT_BYTES, JobSettings
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.spec_errors import checked
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.model import ModelSpec
 
 if TYPE_CHECKING:
     from gpuscale.launch.job import TrainingLaunch
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.model import ModelSpec
 
-KEYS = ("model", "cluster", "software", "layout", "stage_layers", "settings", "tuning") + (
-    "command",
-    "estimate",
-)
-"""Keys of a saved job."""
-KNOWN: dict[str, Sequence[Any]] = {
-    "recompute": RECOMPUTE,
-    "precision": PRECISIONS,
-    "schedule": tuple(SCHEDULES),
-    "cp_kind": tuple(CONTEXT_KINDS),
-    "order": ORDERS,
-    "zero_stage": (0, 1, 2, 3),
-}
-"""Field of a layout -> what it may be."""
-MOST = 10**9
+
+@dataclass(frozen=True, slots=True)
+class SavedJob:
+    """A whole job, as `saved_job` writes it."""
+
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
+    model: ModelSpec
+    cluster: ClusterSpec
+    software: str
+    layout: Layout
+    stage_layers: tuple[NonNegativeInt, ...]
+    settings: JobSettings
+    tuning: dict[str, Any]
+    command: str
+    estimate: tuple[str, ...]
+
+
 TOLD_GRADIENTS = ("megatron-bridge",)
 """Families that count 16-bit gradients and whose recipes reduce in 32 bits unless they are told."""
 
@@ -76,23 +80,14 @@ def launch_of(job: Any) -> TrainingLaunch:
     Raises GpuscaleError if it holds another key or value than `saved_job` writes.
     """
     from gpuscale.launch.plan import job_of
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.model import ModelSpec
 
-    if not isinstance(job, dict) or set(job) != set(KEYS):
+    if not isinstance(job, dict) or set(job) != {f.name for f in fields(SavedJob)}:
         raise GpuscaleError(
             "the answer does not hold the job that it is of",
             "make it again with `gpuscale plan MODEL --gpus N --json > plan.json`",
         )
-    model = _spec(ModelSpec, job["model"], "model")
-    cluster = _spec(ClusterSpec, job["cluster"], "cluster")
-    layout = _layout(job["layout"])
-    stages = _whole(job["stage_layers"], "stage_layers")
-    for name, deep in (("settings", JobSettings), ("tuning", None)):
-        held = job[name]
-        known = {f.name for f in fields(deep)} if deep else None
-        if not isinstance(held, dict) or (known is not None and set(held) - known):
-            raise GpuscaleError(f"the saved job's {name} cannot be read")
+    saved = checked(SavedJob, job, "the saved job")
+    model, layout, stages = saved.model, saved.layout, saved.stage_layers
     chunks = layout.stage_layers or ()
     if layout.pp > model.n_layers or sum(chunks or stages or (model.n_layers,)) != model.n_layers:
         raise GpuscaleError(
@@ -101,15 +96,12 @@ def launch_of(job: Any) -> TrainingLaunch:
         )
     if (stages and len(stages) != layout.pp) or layout.pp * layout.vpp > model.n_layers + 2:
         raise GpuscaleError(f"the saved job has {len(stages)} stages, its layout {layout.pp}")
-    made = job_of(model, layout, stages, cluster, str(job["software"]))
     return replace(
-        made,
-        settings=JobSettings(**_tuples(job["settings"])),
-        tuning=_tuples(job["tuning"]),
-        command=str(job["command"])[:2000],
-        estimate=tuple(str(line)[:400] for line in job["estimate"])
-        if isinstance(job["estimate"], list)
-        else (),
+        job_of(model, layout, stages, saved.cluster, saved.software),
+        settings=saved.settings,
+        tuning={k: tuple(v) if isinstance(v, list) else v for k, v in saved.tuning.items()},
+        command=saved.command[:2000],
+        estimate=tuple(line[:400] for line in saved.estimate),
     )
 
 
@@ -127,46 +119,44 @@ def launched(job: Callable[[], Mapping[str, Any]]) -> Callable[[str], str]:
     return write
 
 
-def _spec(kind: Any, table: Any, name: str) -> Any:
-    import pydantic
+def command_line(question: type[Question], given: Mapping[str, Any]) -> str:
+    """Command line that asks the same.
 
-    try:
-        return kind.model_validate(table)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        at = ".".join(map(str, first["loc"]))
-        raise GpuscaleError(f"the saved job's {name}: {at}: {first['msg']}") from None
-
-
-def _layout(table: Any) -> Layout:
-    """Read a layout; each degree is a count of at least one, each word a known one."""
-    known = {f.name: f for f in fields(Layout)}
-    if not isinstance(table, dict) or set(table) - set(known):
-        raise GpuscaleError("the saved layout cannot be read: not a table of its own fields")
-    for name, value in table.items():
-        kind = known[name].type
-        if name == "stage_layers":
-            value = None if value is None else _whole(value, name)
-        good = (value is None and "None" in str(kind)) or name == "stage_layers"
-        if name in KNOWN:
-            good = value in KNOWN[name]
-        elif not good and str(kind).startswith("int"):
-            good = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST
-        elif not good:
-            good = isinstance(value, bool)
-        if not good:
-            raise GpuscaleError(f"the saved layout's {name} is {str(value)[:40]}")
-    try:
-        return Layout(**_tuples(table))
-    except TypeError as error:
-        raise GpuscaleError(f"the saved layout cannot be read: {error}") from None
+    Examples
+    --------
+    >>> from gpuscale.answers.table import question_of
+    >>> command_line(question_of("memory"), {"model": "llama3-8b", "gpu": "rtx-3090", "gpus": "2"})
+    'gpuscale memory llama3-8b --gpu rtx-3090 --gpus 2'
+    """
+    words = ["gpuscale", question.NAME]
+    asked = [(name, *found) for name, found in fields_of(question).items() if name in given]
+    for name, field, positional in sorted(asked, key=lambda one: not one[2]):
+        value = given[name]
+        flag = [] if positional else [f"--{name.replace('_', '-')}"]
+        if field.kind == "flag":
+            words += flag if str(value).lower() in ("true", "1", "on") else []
+        elif field.kind == "many":
+            words += [word for one in value for word in (*flag, one)]
+        else:
+            words += [*flag, typed(value)]
+    return shlex.join(words)
 
 
-def _whole(value: Any, name: str) -> tuple[int, ...]:
-    if not isinstance(value, list) or not all(type(n) is int and 0 <= n <= MOST for n in value):
-        raise GpuscaleError(f"the saved job's {name} is no list of whole numbers")
-    return tuple(value)
+def typed(value: Any) -> str:
+    """Text of a value as it is typed.
+
+    >>> typed((8, 16)), typed(1.5e13), typed({"": 2.5}), typed({"dgx-h100": 2.0})
+    ('8,16', '15000000000000', '2.5 USD/h', 'dgx-h100=2 USD/h')
+    """
+    if isinstance(value, Mapping):  # of prices
+        return ",".join(f"{k}={v:g} USD/h" if k else f"{v:g} USD/h" for k, v in value.items())
+    if isinstance(value, tuple):
+        return ",".join(map(typed, value))
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
-def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+def command_of(asked: Question) -> str:
+    """Command line that asks a question again."""
+    known = fields_of(type(asked))
+    said = {n: v for n, (f, _) in known.items() if (v := getattr(asked, n)) != f.default}
+    return command_line(type(asked), said)

@@ -6,8 +6,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from gpuscale.core.context import DEFAULT_CONTEXT
+from gpuscale.core.bounds import STRICT, Among, NonNegativeInt, PositiveInt, ZeroStage
+from gpuscale.core.context import CONTEXT_KINDS, DEFAULT_CONTEXT
+from gpuscale.core.schedules import SCHEDULES
 
 RECOMPUTE = ("none", "selective", "full", "per-op")
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
@@ -43,31 +46,34 @@ class Layout:
     fewer means HSDP.
     """
 
-    seq_len: int
-    global_batch_size: int  # sequences
-    micro_batch_size: int = 1
-    tp: int = 1
-    cp: int = 1
-    ep: int = 1
-    etp: int = 1
-    pp: int = 1
-    vpp: int = 1
-    dp: int = 1
-    zero_stage: int = 1  # 0 DDP, 1 optimizer, 2 + gradients, 3 + weights (FSDP)
-    shard_group_size: int | None = None
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
+    seq_len: PositiveInt
+    global_batch_size: PositiveInt  # sequences
+    micro_batch_size: PositiveInt = 1
+    tp: PositiveInt = 1
+    cp: PositiveInt = 1
+    ep: PositiveInt = 1
+    etp: PositiveInt = 1
+    pp: PositiveInt = 1
+    vpp: PositiveInt = 1
+    dp: PositiveInt = 1
+    zero_stage: ZeroStage = 1  # 0 DDP, 1 optimizer, 2 + gradients, 3 + weights (FSDP)
+    shard_group_size: PositiveInt | None = None
     sequence_parallel: bool = True
-    recompute: str = "none"
-    recompute_layers: int | None = None  # layers per stage; None: all
-    schedule: str = "1f1b"
-    precision: str = "bf16"
-    cp_kind: str = DEFAULT_CONTEXT
+    recompute: Annotated[str, Among(RECOMPUTE)] = "none"
+    recompute_layers: PositiveInt | None = None  # layers per stage; None: all
+    schedule: Annotated[str, Among(tuple(SCHEDULES))] = "1f1b"
+    precision: Annotated[str, Among(PRECISIONS)] = "bf16"
+    cp_kind: Annotated[str, Among(tuple(CONTEXT_KINDS))] = DEFAULT_CONTEXT
     overlap_tp: bool = True
     overlap_dp: bool = True
     overlap_pp: bool = True
     offload_optimizer: bool = False
     offload_activations: bool = False
-    order: str = DEFAULT_ORDER
-    stage_layers: tuple[int, ...] | None = None  # of each stage, or of each chunk in model order
+    order: Annotated[str, Among(ORDERS)] = DEFAULT_ORDER
+    stage_layers: tuple[NonNegativeInt, ...] | None = (
+        None  # of each stage, or of each chunk in model order
+    )
 
     @property
     def n_gpus(self) -> int:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from gpuscale.core.bounds import STRICT, Among, PositiveInt
+from gpuscale.core.maturity import MATURITIES
 from gpuscale.core.maturity import WORDS as MATURITY_WORDS
 
 if TYPE_CHECKING:
@@ -94,20 +96,21 @@ _MEANS: dict[str, Mapping[str, Mapping[str, object]]] = {
 class JobSettings:
     """What a run sets itself; None: as the software comes."""
 
-    cuda_graphs: str | None = None  # of GRAPHS
-    dispatcher: str | None = None  # of DISPATCHERS
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
+    cuda_graphs: Annotated[str, Among(GRAPHS)] | None = None
+    dispatcher: Annotated[str, Among(tuple(DISPATCHERS))] | None = None
     overlap_ep: bool | None = None  # the experts' exchange beside another micro-batch
-    moe_kernels: str | None = None  # of MOE_KERNELS
-    recompute_modules: tuple[str, ...] | None = None  # of MODULES, by selective recomputation
-    offload_layers: int | None = None  # of a stage, whose activations wait on the host
-    moments: str | None = None  # of MOMENT_BYTES
-    gradients: str | None = None  # of GRADIENT_BYTES
+    moe_kernels: Annotated[str, Among(MOE_KERNELS)] | None = None
+    recompute_modules: tuple[Annotated[str, Among(MODULES)], ...] | None = None  # by selective
+    offload_layers: PositiveInt | None = None  # of a stage, whose activations wait on the host
+    moments: Annotated[str, Among(tuple(MOMENT_BYTES))] | None = None
+    gradients: Annotated[str, Among(tuple(GRADIENT_BYTES))] | None = None
     recipe: str | None = None  # of `core.memory.states.RECIPES`
-    attention: str | None = None  # of ATTENTION
-    loss: str | None = None  # of LOSSES
+    attention: Annotated[str, Among(tuple(ATTENTION))] | None = None
+    loss: Annotated[str, Among(tuple(LOSSES))] | None = None
     fp8_param_gather: bool | None = None  # weights kept and gathered in the narrow format alone
     balance: float | None = None  # tokens of the busiest rank of experts over the mean
-    maturity: str | None = None  # of core.maturity.MATURITIES
+    maturity: Annotated[str, Among(MATURITIES)] | None = None
     bucket_params: int | None = None  # of a call of the gradients' exchange
 
     @property

@@ -135,12 +135,8 @@ def test_launch_refuses_what_is_no_plan(tmp_path, capsys):
     assert not (tmp_path / "x.sh").exists()
 
 
-MUCH = 0.3
-"""By how much less an interval may say of a job whose settings are all known."""
-
-
 def test_a_memory_answer_is_launched_as_it_was_asked(tmp_path, capsys):
-    asked = "memory llama3-70b --gpus 64 --tp 4 --pp 8 --vpp 2 --moments bf16 --recompute full"
+    asked = "memory llama3-70b --gpus 64 --tp 4 --pp 8 --vpp 2 --recompute full --moments bf16"
     assert run([*asked.split(), "--json"]) == 0
     saved = json.loads(capsys.readouterr().out)
     (tmp_path / "memory.json").write_text(json.dumps(saved))
@@ -151,14 +147,7 @@ def test_a_memory_answer_is_launched_as_it_was_asked(tmp_path, capsys):
     again = text.partition("made by: gpuscale ")[2].splitlines()[0]
     assert run([*shlex.split(again), "--json"]) == 0
     launched = json.loads(capsys.readouterr().out)
-    # nothing is left open any more
-    assert launched["result"].pop("fits_probability") >= saved["result"].pop("fits_probability")
-    for end in ("peak_low_bytes", "peak_high_bytes"):
-        assert abs(launched["result"].pop(end) / saved["result"].pop(end) - 1) < MUCH
-    assert launched.pop("summary")[0]["key"] == saved.pop("summary")[0]["key"]
-    said = (one["result"].pop("said_by")["vpp"] for one in (launched, saved))
-    assert list(said) == ["--vpp", "--vpp"]
-    assert len(launched["result"].pop("taken")) < len(saved["result"].pop("taken"))
+    assert sorted(again.split()) == sorted(asked.split())
     assert launched == saved
 
 

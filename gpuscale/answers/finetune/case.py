@@ -9,7 +9,7 @@ from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL
 from gpuscale.answers.finetune.wanted import job_facts, layout_of, offload_of, with_habits
 from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.answers.options import Wired
-from gpuscale.answers.saved import saved_job
+from gpuscale.answers.saved import command_of, saved_job
 from gpuscale.core.finetune.bench import Bench
 from gpuscale.core.finetune.method import Job, Method, canonical, check
 from gpuscale.core.finetune.parameters import WEIGHTS
@@ -25,8 +25,9 @@ from gpuscale.io.maturity import reach_of
 from gpuscale.io.software import load_software, split_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
+    from gpuscale.answers.ask import Question
     from gpuscale.answers.memory import Memory
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.parameters import FinetuneParameters
@@ -351,7 +352,7 @@ def _unsaid(asked: Memory) -> frozenset[str]:
 
 
 def job_of(
-    case: FinetuneCase, job: Job, rl: Mapping[str, Any] | None = None, said: Sequence[str] = ()
+    asked: Question, case: FinetuneCase, job: Job, said: str, rl: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Keep a job whole, as `launch` reads it; `rl`: fields of a step of RL."""
     method, p = job.method, finetune_parameters(case.software)
@@ -375,16 +376,12 @@ def job_of(
     else:
         tuning |= {"frozen_layers": method.frozen_layers}
         tuning |= {"embeddings_frozen": method.embeddings_frozen}
-    loaded, layout = case.loaded, job.layout
-    words = ["gpuscale", "memory", loaded.model.name, "--method", method.kind]
-    words += ["--gpus", str(layout.n_gpus), "--gpu", loaded.gpu.name, "--software"]
-    words += [case.software.name, "--seq-len", str(layout.seq_len)]
     return saved_job(
-        loaded.model,
-        loaded.cluster,
+        case.loaded.model,
+        case.loaded.cluster,
         case.software.name,
-        layout,
+        job.layout,
         tuning={**tuning, **(rl or {})},
-        command="" if rl else " ".join(words),
-        estimate=said,
+        command=command_of(asked),
+        estimate=(said,),
     )

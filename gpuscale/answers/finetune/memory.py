@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.ask import refuse_others
+from gpuscale.answers.ask import Question, refuse_others
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import RL, task_of
 from gpuscale.answers.finetune.case import FinetuneCase, job_of, make_case, site_of
@@ -225,18 +225,15 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
         answered_no=not r.fits,
         terms=memory_terms(case, trial.job, r.expected),
         csv_table=table,
-        job=lambda: kept_job(case, trial),
-        launch=launched(lambda: kept_job(case, trial)),
+        job=lambda: kept_job(asked, case, trial),
+        launch=launched(lambda: kept_job(asked, case, trial)),
     )
 
 
-def kept_job(case: FinetuneCase, trial: Trial) -> dict[str, object]:
+def kept_job(asked: Question, case: FinetuneCase, trial: Trial) -> dict[str, object]:
     """Keep a job whole with what is expected of it."""
-    expected = (
-        f"expected: {trial.step.step_s:.3g} s a step, {trial.memory.total_bytes / 1e9:.1f} GB on "
-        "the fullest GPU",
-    )
-    return job_of(case, trial.job, said=expected)
+    memory = f"{trial.memory.total_bytes / 1e9:.1f} GB on the fullest GPU"
+    return job_of(asked, case, trial.job, f"expected: {trial.step.step_s:.3g} s a step, {memory}")
 
 
 def inputs_of(case: FinetuneCase, job: Job) -> dict[str, object]:

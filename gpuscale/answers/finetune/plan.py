@@ -300,8 +300,8 @@ def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told
         answered_no=not r.fits,
         terms=plan_terms(case, trial, r),
         csv_table=option_table(r),
-        job=lambda: kept_job(case, trial),
-        launch=launched(lambda: kept_job(case, trial)),
+        job=lambda: kept_job(asked, case, trial),
+        launch=launched(lambda: kept_job(asked, case, trial)),
     )
 
 

@@ -384,9 +384,9 @@ def _job(asking: Asking, case: FinetuneCase, rl: RlJob, e: RlEstimate) -> dict[s
     """Keep a job of RL whole: the policy's training and what a step samples."""
     said = (
         f"expected: {e.step.step_s:.3g} s a step of {rl.samples:,} samples, "
-        f"{e.memory.total_bytes / 1e9:.1f} GB on the fullest GPU",
+        f"{e.memory.total_bytes / 1e9:.1f} GB on the fullest GPU"
     )
-    return job_of(case, case.job, rl_fields(str(asking.asked.method), rl, e), said)
+    return job_of(asking.typed, case, case.job, said, rl_fields(str(asking.asked.method), rl, e))
 
 
 def _answer(case: FinetuneCase, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> str:

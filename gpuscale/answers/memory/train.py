@@ -11,7 +11,7 @@ from gpuscale.answers.memory.verdict import verdict_of
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars, part_rows
-from gpuscale.answers.saved import launched, saved_job
+from gpuscale.answers.saved import command_of, launched, saved_job
 from gpuscale.answers.summary import (
     asked_for,
     chance_tone,
@@ -225,9 +225,7 @@ def _job(
     asked: Memory, loaded: Loaded, layout: Layout, r: TrainingMemory, p: MemoryParameters
 ) -> dict[str, object]:
     """Keep this layout as a whole job."""
-    from gpuscale.answers.launch import memory_command
     from gpuscale.launch.plan import estimate_lines
-    from gpuscale.render.data import plain
 
     return saved_job(
         loaded.model,
@@ -237,7 +235,7 @@ def _job(
         stage_layers=[stage.n_layers for stage in r.stages],
         settings=asked.job_settings.said,
         gradients_bytes=p.gradients_bytes,
-        command=memory_command(plain(_inputs(asked, loaded, layout))),
+        command=command_of(asked),
         estimate=estimate_lines(layout, r.peak_bytes, None),
     )
 

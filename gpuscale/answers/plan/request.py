@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.ask import Question, fields_of
-from gpuscale.answers.job_options import JobOptions
-from gpuscale.answers.options import Wired, usual_seq_len
+from gpuscale.answers.ask import Question, Swept, fields_of
+from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import told
+from gpuscale.answers.saved import typed
 from gpuscale.answers.table import question_of
 from gpuscale.core.layout import RECOMPUTE
 from gpuscale.core.plan.scan import Conditions
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_TOKENS = 4e6
 MOST_CASES = 64
 
-SETTINGS = tuple(fields_of(JobOptions))
-"""Options of `JobOptions`."""
+IN_FILES = ("machines", "batch", "kernels", "money", "search")
+"""Groups of options that `plan.toml` has as keys; those of a layout are its table."""
+APART = ("gpu", "job", "measured", "scaling", "micro_batch", *fields_of(Swept))
+"""Options of those groups that say no job."""
 
-JOB_KEYS = (
-    *"model cluster gpus catalogue seq_len batch_tokens global_batch tokens precision".split(),
-    *"software objective fit price deadline budget mfu_at_least max_step_time".split(),
-    *"fleet failure_rate mtbf recovery saver store interval stragglers spot preemptions".split(),
-    *"site pue own".split(),
-    *SETTINGS,
-    *fields_of(Wired),
-)
+
+def job_keys(question: type[Question]) -> list[str]:
+    """Options of a plan that are keys of `plan.toml`, group by group."""
+    known = {name: f for name, (f, _) in fields_of(question).items() if name not in APART}
+    kept = [n for n, f in known.items() if f.group in IN_FILES and "pretrain" in f.tasks]
+    return sorted(kept, key=lambda n: (IN_FILES.index(known[n].group), not known[n].common))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def with_job(asked: Plan) -> tuple[Plan, dict[str, str]]:
     from gpuscale.core.plan.pins import FLAGS
     from gpuscale.io.jobs import read_job
 
-    values, lines = read_job(asked.job, JOB_KEYS, (*FLAGS, "pipeline_layout"))
+    values, lines = read_job(asked.job, job_keys(type(asked)), (*FLAGS, "pipeline_layout"))
     if asked.gpu is not None:
         values.pop("cluster", None)
     for one, other in (("batch_tokens", "global_batch"), ("global_batch", "batch_tokens")):
@@ -166,15 +166,14 @@ def _said(asked: Plan) -> dict[str, Any]:
     """List what was said of a job, as `plan.toml` says it."""
     found: dict[str, Any] = {}
     known = fields_of(type(asked))
-    for key in JOB_KEYS:
+    for key in job_keys(type(asked)):
         value = getattr(asked, key)
         if value == known[key][0].default:
             continue
         if key == "cluster":
             value = ",".join(asked.cluster) or asked.gpu
         elif key == "price" and value:
-            named = [f"{k}={v:g} USD/h" if k else f"{v:g} USD/h" for k, v in value.items()]
-            value = ",".join(named)
+            value = typed(value)
         elif isinstance(value, tuple):
             value = [_number(v) for v in value] if len(value) > 1 else next(iter(value), None)
         if value:

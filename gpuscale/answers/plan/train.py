@@ -41,7 +41,7 @@ from gpuscale.answers.plan.request import (
 from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import counts_text, degrees, details, number, percent, seconds
 from gpuscale.answers.progress import Progress
-from gpuscale.answers.saved import launched, saved_job
+from gpuscale.answers.saved import command_of, launched, saved_job
 from gpuscale.answers.summary import (
     FILED,
     asked_for,
@@ -300,9 +300,7 @@ def document_of(
 
 def _job(case: PlanCase, request: Request, r: PlanResult) -> dict[str, Any]:
     """Keep the chosen layout as a whole job."""
-    from gpuscale.answers.launch import plan_command
     from gpuscale.launch.plan import estimate_lines
-    from gpuscale.render.data import plain
 
     return saved_job(
         case.loaded.model,
@@ -312,7 +310,7 @@ def _job(case: PlanCase, request: Request, r: PlanResult) -> dict[str, Any]:
         stage_layers=r.stage_layers,
         settings=taken(case.problem, request, r.layout).said,
         gradients_bytes=case.problem.memory_parameters.gradients_bytes,
-        command=plan_command(plain(inputs_of(case, request))),
+        command=command_of(request.asked),
         estimate=estimate_lines(r.layout, r.peak_bytes, (r.step_s, r.step_low_s, r.step_high_s)),
     )
 
