@@ -238,7 +238,6 @@ class MemoryAnswer(Answer):
             "step_s",
             "tokens_per_s",
             "trained_params",
-            "weights_bytes",
         ],
     ) -> float: ...
     @overload

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout_options import Degrees, said_by_layout
 from gpuscale.answers.legal import is_legal, refuse_illegal, refuse_settings
-from gpuscale.core.layout import Layout
+from gpuscale.answers.origins import LAYOUT, OPTIONS
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.settle import ranks_of, settle
 from gpuscale.io.software import capabilities_of, load_software
 
 if TYPE_CHECKING:
+    from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -94,19 +94,9 @@ def experts_split(asked: Degrees, model: ModelSpec, software: SoftwareSpec) -> i
     return asked.etp or (asked.tp if model.has_experts and as_rest else None)
 
 
-OPTIONS = {
-    "global_batch_size": "global_batch",
-    "micro_batch_size": "micro_batch",
-    "zero_stage": "zero",
-    "shard_group_size": "shard_group",
-    "stage_layers": "pipeline_layout",
-}
-"""Field of a layout -> the option that says it, where that has another name."""
-
-
 def said_of(asked: Degrees, moved: Collection[str]) -> dict[str, Any]:
     """Fields of a layout as asked, None where nobody says them; `moved`: what is on the host."""
-    named = {f.name: OPTIONS.get(f.name, f.name) for f in fields(Layout)}
+    named = {name: OPTIONS.get(name, (name,))[0] for name in LAYOUT}
     found = {name: getattr(asked, option, None) for name, option in named.items()}
     found |= {name: value == "on" for name, value in found.items() if value in ("on", "off")}
     return found | {f"offload_{part}": part in moved for part in ("optimizer", "activations")}

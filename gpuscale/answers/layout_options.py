@@ -6,44 +6,134 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gpuscale.answers.ask import PRETRAIN, SERVE, TASKS, TRAIN, Asked, Converted, text, whole
+from gpuscale.answers.ask import PRETRAIN, TASKS, TRAIN, Asked, Converted, text, whole
 from gpuscale.answers.job_options import JobOptions
 from gpuscale.answers.options import PRECISIONS, parts, software
 from gpuscale.core.context import CONTEXT_KINDS
+from gpuscale.core.layout import ORDERS, RECOMPUTE, layout_chunks
+from gpuscale.core.layout import PRECISIONS as TRAINED
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.errors import GpuscaleError
-
-LAYOUT = {
-    "tp": "Tensor-parallel degree.",
-    "pp": "Pipeline stages.",
-    "vpp": "Interleaved chunks of a stage.",
-    "cp": "Context-parallel degree.",
-    "cp_kind": f"Context parallelism by {', '.join(CONTEXT_KINDS)}.",
-    "ep": "Expert-parallel degree.",
-    "etp": "Tensor-parallel degree of the experts.",
-    "dp": "Data-parallel degree.",
-    "zero": "ZeRO stage 0 to 3; 3 is FSDP.",
-    "shard_group": "GPUs of one shard group, fewer than dp*cp: HSDP.",
-    "micro_batch": "Sequences of a micro-batch.",
-    "sequence_parallel": "Sequence parallelism beside TP: on or off.",
-    "recompute": "Recomputed backwards: none, selective, full, per-op.",
-    "recompute_layers": "Layers of a stage that full recompute is for. [default: all]",
-    "pipeline_layout": "Layers of each stage, or of each chunk in model order: 8,8,7, or as "
-    "Megatron-Core says it, Et*3|(tt|)*29|L. [default: as the software splits]",
-    "schedule": f"Pipeline schedule: {', '.join(SCHEDULES)}.",
-    "overlap_tp": "TP's exchanges behind its products: on or off.",
-    "overlap_dp": "DP's exchanges behind the passes: on or off.",
-    "overlap_pp": "Transfers between stages behind the passes: on or off.",
-    "offload": "Moved to the host: optimizer, activations, both or none.",
-    "order": "Dimensions on the network, innermost first: tp-cp-dp-pp or tp-cp-pp-dp.",
-}
-"""What each option of a layout means, in every question that has it."""
 
 Pin = Converted[int | str | None, int | str | Sequence[int]]
 Stages = Converted[tuple[int, ...] | None, str | Sequence[int]]
 
 
-def pin(name: str, **more: Any) -> Pin:
+def pipeline_layout() -> Stages:
+    """Field of the layers of each stage or chunk."""
+
+    def read(value: Any, label: str) -> tuple[int, ...]:
+        text = value if isinstance(value, str) else ",".join(map(str, value))
+        try:
+            return tuple(layout_chunks(text))
+        except ValueError as error:
+            raise GpuscaleError(f"{label}: {error}") from None
+
+    told = (
+        "Layers of each stage, or of each chunk in model order: 8,8,7, or as Megatron-Core says "
+        "it, Et*3|(tt|)*29|L. [default: as the software splits]"
+    )
+    return Converted(told, None, read, tasks=PRETRAIN)
+
+
+def degree(help: str, **more: Any) -> Asked[int]:
+    """Field of a degree that is 1 unless it is given."""
+    return whole(help, 1, most=1e6, **more)
+
+
+def switch(help: str) -> Asked[str]:
+    """Field of an overlap, which is on unless it is given."""
+    return text(help, "on", known=("on", "off"), tasks=PRETRAIN)
+
+
+SHARDED: dict[str, Any] = {"instead": "--zero 3 shards over all GPUs"}
+SIZED: dict[str, Any] = {"common": 1, "tasks": (*TRAIN, "params")}
+
+
+@dataclass(kw_only=True)
+class Degrees(JobOptions):
+    """A layout that is given in full: a degree that is not named is 1."""
+
+    GROUP: ClassVar[str] = "layout"
+    OF_TASKS: ClassVar[tuple[str, ...]] = TRAIN
+    gpus: Asked[int | None] = whole(
+        "GPUs used; the data-parallel degree follows.",
+        most=1e7,
+        group="machines",
+        common=1,
+        tasks=TASKS,
+    )
+    tp: Asked[int] = degree("Tensor-parallel degree.", common=1, tasks=TASKS)
+    pp: Asked[int] = degree("Pipeline stages.", common=1, tasks=TASKS)
+    vpp: Asked[int] = degree("Interleaved chunks of a stage.")
+    dp: Asked[int | None] = whole("Data-parallel degree.", most=1e6, **SIZED)
+    cp: Asked[int] = degree("Context-parallel degree.", **SIZED)
+    cp_kind: Asked[str | None] = text(
+        f"Context parallelism by {', '.join(CONTEXT_KINDS)}. [default: the software's]",
+        known=CONTEXT_KINDS,
+    )
+    ep: Asked[int] = degree("Expert-parallel degree.", common=1)
+    etp: Asked[int | None] = whole(
+        "Tensor-parallel degree of the experts. [default: 1; Megatron-LM: as TP]", most=1e6
+    )
+    zero: Asked[int | None] = whole(
+        "ZeRO stage 0 to 3; 3 is FSDP. [default: the software's habit]", least=0, most=3, **SIZED
+    )
+    shard_group: Asked[int | None] = whole(
+        "GPUs of one shard group, fewer than dp*cp: HSDP.", tasks=("pretrain", "params"), **SHARDED
+    )
+    micro_batch: Asked[int | None] = whole(
+        "Sequences of a micro-batch. [default: 1, or the framework's]",
+        most=1e6,
+        group="batch",
+        common=2,
+    )
+    global_batch: Asked[int | None] = whole(
+        "Sequences of a step. [default: a few micro-batches for each stage]",
+        most=1e9,
+        group="batch",
+        common=1,
+    )
+    sequence_parallel: Asked[str | None] = text(
+        "Sequence parallelism beside TP: on or off. [default: the software's]", known=("on", "off")
+    )
+    recompute: Asked[str | None] = text(
+        "Recomputed backwards: none, selective, full, per-op. [default: the software's]",
+        known=RECOMPUTE,
+        common=1,
+    )
+    recompute_layers: Asked[int | None] = whole(
+        "Layers of a stage that full recompute is for. [default: all]", most=1e6
+    )
+    schedule: Asked[str] = text(
+        f"Pipeline schedule: {', '.join(SCHEDULES)}.", "1f1b", known=SCHEDULES
+    )
+    pipeline_layout: Stages = pipeline_layout()
+    overlap_tp: Asked[str] = switch("TP's exchanges behind its products: on or off.")
+    overlap_dp: Asked[str] = switch("DP's exchanges behind the passes: on or off.")
+    overlap_pp: Asked[str] = switch("Transfers between stages behind the passes: on or off.")
+    order: Asked[str] = text(
+        f"Dimensions on the network, innermost first: {' or '.join(ORDERS)}.",
+        ORDERS[0],
+        known=ORDERS,
+    )
+    offload: Asked[str | None] = text(
+        "Moved to the host: optimizer, activations, both or none.",
+        known=("optimizer", "activations", "both", "none"),
+    )
+    precision: Asked[str] = text(
+        f"{PRECISIONS}.", "bf16", known=TRAINED, group="machines", common=1
+    )
+    software: Asked[str | None] = software()
+
+
+def help_of(name: str) -> str:
+    """Say what an option of a layout means, in every question that has it."""
+    told: str = vars(Degrees)[name].help
+    return told.partition(" [default")[0]
+
+
+def pin(name: str) -> Pin:
     """Field of a dimension that is searched unless it is given: a value, a list or a range."""
 
     def read(value: Any, label: str) -> int | str:
@@ -55,36 +145,10 @@ def pin(name: str, **more: Any) -> Pin:
             raise GpuscaleError(f"{label} must be at least 1")
         return shown if number is None else number
 
-    return Converted(LAYOUT[name], None, read, **{"metavar": "N"} | more)
-
-
-def pipeline_layout() -> Stages:
-    """Field of the layers of each stage or chunk."""
-
-    def read(value: Any, label: str) -> tuple[int, ...]:
-        from gpuscale.core.layout import layout_chunks
-
-        text = value if isinstance(value, str) else ",".join(map(str, value))
-        try:
-            return tuple(layout_chunks(text))
-        except ValueError as error:
-            raise GpuscaleError(f"{label}: {error}") from None
-
-    return Converted(LAYOUT["pipeline_layout"], None, read, tasks=PRETRAIN)
-
-
-def degree(name: str, **more: Any) -> Asked[int]:
-    """Field of a degree that is 1 unless it is given."""
-    return whole(LAYOUT[name], 1, most=1e6, **more)
-
-
-def switch(name: str) -> Asked[str]:
-    """Field of an overlap, which is on unless it is given."""
-    return text(LAYOUT[name], "on", known=("on", "off"), tasks=PRETRAIN)
-
-
-SHARDED = "--zero 3 shards over all GPUs"
-SIZED = (*TRAIN, "params")
+    of, told = vars(Degrees)[name], help_of(name)
+    words = "on|off" if told.endswith(": on or off.") else "WORD"
+    same = {key: getattr(of, key) for key in ("group", "common", "tasks", "instead")}
+    return Converted(told, None, read, metavar=of.metavar or words, **same)
 
 
 @dataclass(kw_only=True)
@@ -93,27 +157,27 @@ class Pins(JobOptions):
 
     GROUP: ClassVar[str] = "layout"
     OF_TASKS: ClassVar[tuple[str, ...]] = TRAIN
-    tp: Pin = pin("tp", common=1, tasks=(*TRAIN, *SERVE))
-    pp: Pin = pin("pp", common=1, tasks=(*TRAIN, *SERVE))
+    tp: Pin = pin("tp")
+    pp: Pin = pin("pp")
     vpp: Pin = pin("vpp")
-    dp: Pin = pin("dp", common=1)
-    cp: Pin = pin("cp", common=1)
-    cp_kind: Pin = pin("cp_kind", metavar="WORD")
-    ep: Pin = pin("ep", common=1)
+    dp: Pin = pin("dp")
+    cp: Pin = pin("cp")
+    cp_kind: Pin = pin("cp_kind")
+    ep: Pin = pin("ep")
     etp: Pin = pin("etp")
-    zero: Pin = pin("zero", common=1)
-    shard_group: Pin = pin("shard_group", tasks=PRETRAIN, instead=SHARDED)
-    micro_batch: Pin = pin("micro_batch", common=2, group="batch")
-    sequence_parallel: Pin = pin("sequence_parallel", metavar="on|off")
-    recompute: Pin = pin("recompute", common=1, metavar="WORD")
+    zero: Pin = pin("zero")
+    shard_group: Pin = pin("shard_group")
+    micro_batch: Pin = pin("micro_batch")
+    sequence_parallel: Pin = pin("sequence_parallel")
+    recompute: Pin = pin("recompute")
     recompute_layers: Pin = pin("recompute_layers")
-    schedule: Pin = pin("schedule", metavar="WORD")
+    schedule: Pin = pin("schedule")
     pipeline_layout: Stages = pipeline_layout()
-    overlap_tp: Pin = pin("overlap_tp", tasks=PRETRAIN, metavar="on|off")
-    overlap_dp: Pin = pin("overlap_dp", tasks=PRETRAIN, metavar="on|off")
-    overlap_pp: Pin = pin("overlap_pp", tasks=PRETRAIN, metavar="on|off")
-    offload: Pin = pin("offload", metavar="WORD")
-    order: Pin = pin("order", metavar="WORD")
+    overlap_tp: Pin = pin("overlap_tp")
+    overlap_dp: Pin = pin("overlap_dp")
+    overlap_pp: Pin = pin("overlap_pp")
+    offload: Pin = pin("offload")
+    order: Pin = pin("order")
 
     @property
     def pinned(self) -> dict[str, int | str]:
@@ -136,74 +200,3 @@ def said_by_layout(chunks: tuple[int, ...], pp: int | str | None) -> dict[str, i
         raise GpuscaleError(f"--pipeline-layout: {len(chunks)} chunks do not divide over pp={pp}")
     vpp = len(chunks) // stages
     return {"pp": stages, "vpp": vpp, "pipeline_layout": ",".join(map(str, chunks))}
-
-
-@dataclass(kw_only=True)
-class Degrees(JobOptions):
-    """A layout that is given in full: a degree that is not named is 1."""
-
-    GROUP: ClassVar[str] = "layout"
-    OF_TASKS: ClassVar[tuple[str, ...]] = TRAIN
-    gpus: Asked[int | None] = whole(
-        "GPUs used; the data-parallel degree follows.",
-        most=1e7,
-        group="machines",
-        common=1,
-        tasks=TASKS,
-    )
-    tp: Asked[int] = degree("tp", common=1, tasks=TASKS)
-    pp: Asked[int] = degree("pp", common=1, tasks=TASKS)
-    vpp: Asked[int] = degree("vpp")
-    dp: Asked[int | None] = whole(LAYOUT["dp"], most=1e6, common=1, tasks=SIZED)
-    cp: Asked[int] = degree("cp", common=1, tasks=SIZED)
-    cp_kind: Asked[str | None] = text(
-        f"{LAYOUT['cp_kind']} [default: the software's]", known=CONTEXT_KINDS
-    )
-    ep: Asked[int] = degree("ep", common=1)
-    etp: Asked[int | None] = whole(
-        f"{LAYOUT['etp']} [default: 1; Megatron-LM: as TP]", most=1e6, common=0
-    )
-    zero: Asked[int | None] = whole(
-        f"{LAYOUT['zero']} [default: the software's habit]", least=0, most=3, common=1, tasks=SIZED
-    )
-    shard_group: Asked[int | None] = whole(
-        LAYOUT["shard_group"], tasks=("pretrain", "params"), instead=SHARDED
-    )
-    micro_batch: Asked[int | None] = whole(
-        "Sequences of a micro-batch. [default: 1, or the framework's]",
-        most=1e6,
-        group="batch",
-        common=2,
-    )
-    global_batch: Asked[int | None] = whole(
-        "Sequences of a step. [default: a few micro-batches for each stage]",
-        most=1e9,
-        group="batch",
-        common=1,
-    )
-    sequence_parallel: Asked[str | None] = text(
-        f"{LAYOUT['sequence_parallel']} [default: the software's]", known=("on", "off")
-    )
-    recompute: Asked[str | None] = text(
-        f"{LAYOUT['recompute']} [default: the software's]",
-        known=("none", "selective", "full", "per-op"),
-        common=1,
-    )
-    recompute_layers: Asked[int | None] = whole(LAYOUT["recompute_layers"], most=1e6)
-    schedule: Asked[str] = text(LAYOUT["schedule"], "1f1b", known=SCHEDULES)
-    pipeline_layout: Stages = pipeline_layout()
-    overlap_tp: Asked[str] = switch("overlap_tp")
-    overlap_dp: Asked[str] = switch("overlap_dp")
-    overlap_pp: Asked[str] = switch("overlap_pp")
-    order: Asked[str] = text(LAYOUT["order"], "tp-cp-dp-pp", known=("tp-cp-dp-pp", "tp-cp-pp-dp"))
-    offload: Asked[str | None] = text(
-        LAYOUT["offload"], known=("optimizer", "activations", "both", "none")
-    )
-    precision: Asked[str] = text(
-        f"{PRECISIONS}.",
-        "bf16",
-        known=("bf16", "fp16", "fp8", "mxfp8", "nvfp4"),
-        group="machines",
-        common=1,
-    )
-    software: Asked[str | None] = software()

@@ -129,9 +129,8 @@ def job_problem(
     that cannot overlap the experts' exchange, or capture its layers, does not where nobody said so.
     """
     model, cluster, software = loaded.model, loaded.cluster, loaded.specs["software"]
-    settings = settled(
-        wanted, software, model, cluster, precision=precision, degrees=degrees, n_gpus=facts.n_gpus
-    )
+    known = degrees._replace(precision=precision, n_gpus=facts.n_gpus)
+    settings = settled(wanted, software, model, cluster, known)
     graphs = wanted.cuda_graphs if settings.cuda_graphs == "layer" else settings.cuda_graphs
     ruling = replace(settings, overlap_ep=wanted.overlap_ep, cuda_graphs=graphs)
     return make_problem(
@@ -145,15 +144,22 @@ def job_problem(
     )
 
 
-def timed_step(loaded: Loaded, layout: Layout, wanted: JobSettings) -> dict[str, float]:
-    """Give the expected time of a step, its 80 % interval and its rate, by their keys in answers.
+def problem_of(loaded: Loaded, layout: Layout, wanted: JobSettings) -> Problem:
+    """Put together what a layout that is given in full is evaluated with.
 
-    `loaded`: model, cluster and software. `layout`: in full. `wanted`: settings that were said.
+    `loaded`: model, cluster and software. `wanted`: settings that were said.
     """
     facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
-    problem = job_problem(loaded, facts, wanted, layout.precision, LeastDegrees.of(layout))
+    return job_problem(loaded, facts, wanted, layout.precision, LeastDegrees.of(layout))
+
+
+def timed_step(problem: Problem, layout: Layout, software: str) -> dict[str, float]:
+    """Give the expected time of a step, its 80 % interval and its rate, by their keys in answers.
+
+    `layout`: in full. `software`: name of the family.
+    """
     step = step_time(problem.model, problem.hardware, problem.software, layout)
-    low_s, high_s = step_interval(step, problem, loaded.specs["software"].name, layout)
+    low_s, high_s = step_interval(step, problem, software, layout)
     rate = layout.global_batch_size * layout.seq_len / step.expected_s
     made = {"step_s": step.expected_s, "step_low_s": low_s, "step_high_s": high_s}
     return {**made, "tokens_per_s": rate}

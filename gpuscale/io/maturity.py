@@ -8,6 +8,7 @@ from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.maturity import Maturity, Way, mixed, tuned_probability
+from gpuscale.core.records import made_of
 from gpuscale.core.step.interval import RACK_DOMAIN
 from gpuscale.io.software import capabilities_of
 from gpuscale.io.step import interval_table
@@ -31,11 +32,13 @@ class LeastDegrees(NamedTuple):
     vpp: int = 2
     ep: int = 2
     recompute: str = "none"
+    precision: str = "bf16"
+    n_gpus: int = 1
 
     @classmethod
     def of(cls, layout: Layout) -> LeastDegrees:
         """Take them of a layout."""
-        return cls(layout.pp, layout.vpp, layout.ep, layout.recompute)
+        return made_of(cls, layout)
 
 
 @lru_cache(maxsize=8)
@@ -114,10 +117,7 @@ def settled(
     software: SoftwareSpec,
     model: ModelSpec,
     cluster: ClusterSpec,
-    *,
-    precision: str = "bf16",
     degrees: LeastDegrees,
-    n_gpus: int = 1,
 ) -> JobSettings:
     """Fill in what jobs of a maturity set for experts, where nobody said it.
 
@@ -132,7 +132,7 @@ def settled(
     if not model.has_experts:
         return settings
     said = evidence(cluster.gpu, model.has_experts)
-    if settings.maturity is None and _tuned_share(said, n_gpus) > 0.5:
+    if settings.maturity is None and _tuned_share(said, degrees.n_gpus) > 0.5:
         name = "tuned"
     if settings.balance is None:
         settings = replace(settings, balance=_row("moe", name)["balance"])
@@ -147,7 +147,7 @@ def settled(
             for r in software.experts
             if cluster.gpu.architecture in r.architectures
             and (cluster.fabric_class in r.fabrics or cluster.scaleup_domain_gpus >= RACK_DOMAIN)
-            and (not r.formats or precision in r.formats)
+            and (not r.formats or degrees.precision in r.formats)
             and (not r.swiglu or gated)
         ),
         None,
@@ -161,27 +161,7 @@ def settled(
     soft = capabilities_of(software)
     for field, value in wanted.items():
         more = replace(settings, **{field: value})
-        refused = more.against(soft) or more.refused_by(*degrees)
+        refused = more.against(soft) or more.refused_by(*degrees[:4])
         if getattr(settings, field) is None and value is not None and not refused:
             settings = more
     return settings
-
-
-def settled_for(
-    layout: Layout,
-    settings: JobSettings,
-    software: SoftwareSpec,
-    model: ModelSpec,
-    cluster: ClusterSpec,
-) -> JobSettings:
-    """Fill in what jobs of a maturity set for experts on a layout that is known."""
-    degrees = LeastDegrees.of(layout)
-    return settled(
-        settings,
-        software,
-        model,
-        cluster,
-        precision=layout.precision,
-        degrees=degrees,
-        n_gpus=layout.n_gpus,
-    )

@@ -131,14 +131,14 @@ def test_a_mixture_is_planned_with_the_dispatcher_of_its_recipes():
 def test_experts_exchange_as_the_network_and_the_recipes_have_it(cluster, dispatcher):
     model, software = load_model("mixtral-8x7b").spec, load_software("megatron-core")
     place = load_cluster(cluster)
-    found = settled(JobSettings(), software, model, place, degrees=LeastDegrees())
+    found = settled(JobSettings(), software, model, place, LeastDegrees())
     assert found.dispatcher == dispatcher
     assert found.balance is not None and found.balance > 1.0
     wide = LeastDegrees(ep=256)  # more ranks than DeepEP takes
-    found = settled(JobSettings(balance=1.0), software, model, place, degrees=wide)
+    found = settled(JobSettings(balance=1.0), software, model, place, wide)
     assert found.balance == 1.0 and found.dispatcher != "deepep"
     dense = load_model("llama3-8b").spec
-    assert settled(JobSettings(), software, dense, place, degrees=wide) == JobSettings()
+    assert settled(JobSettings(), software, dense, place, wide) == JobSettings()
 
 
 def test_the_launch_file_exchanges_as_the_plan_does(tmp_path):

@@ -8,7 +8,7 @@ from typing import ClassVar
 from gpuscale.answers import options
 from gpuscale.answers.ask import PRETRAIN, SERVE, TRAIN, Asked, Swept, flag, refuse_others, text
 from gpuscale.answers.finetune.asked import Rollouts
-from gpuscale.answers.layout_options import LAYOUT, Degrees
+from gpuscale.answers.layout_options import Degrees, help_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document
 
@@ -25,7 +25,7 @@ class Memory(Degrees, options.Machine, Rollouts, Swept):
 
     NAME: ClassVar[str] = "memory"
     RESULTS: ClassVar[str] = (
-        "memory.train:TrainingMemory memory.serve:ServingAnswer memory.serve:WeightsAnswer "
+        "memory.train:TrainingMemory memory.serve:ServingAnswer "
         "memory.params:StatesAnswer finetune.memory:TuningMemory finetune.rl_blocks:RlAnswer"
     )
     EXAMPLE: ClassVar[str] = "gpuscale memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8"
@@ -35,7 +35,7 @@ class Memory(Degrees, options.Machine, Rollouts, Swept):
     params: Asked[float | None] = options.params()
     seq_len: Asked[int | None] = options.seq_len()
     offload: Asked[str | None] = text(
-        f"{LAYOUT['offload']} Fine-tuning: also parameters, gradients, a list.",
+        f"{help_of('offload')} Fine-tuning: also parameters, gradients, a list.",
         group="layout",
         tasks=TRAIN,
     )
@@ -80,16 +80,16 @@ class Memory(Degrees, options.Machine, Rollouts, Swept):
             from gpuscale.answers.finetune.memory import tuning_memory
 
             return tuning_memory(self)
-        if self.serve:
-            refuse_others(self, "serve")
-            from gpuscale.answers.memory.serve import serving_document
-
-            return serving_document(self)
+        if self.serve or self.params is not None:
+            refuse_others(self, "serve" if self.serve else "params")
         if self.params is not None:
-            refuse_others(self, "params")
             from gpuscale.answers.memory.params import params_document
 
             return params_document(self)
+        if self.serve:
+            from gpuscale.answers.memory.serve import serving_document
+
+            return serving_document(self)
         refuse_others(replace(self, accumulation=None), "pretrain")
         from gpuscale.answers.memory.train import training_document
 

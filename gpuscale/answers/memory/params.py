@@ -1,4 +1,4 @@
-"""The answer of `gpuscale memory --params`: model states by recipe and ZeRO stage alone."""
+"""The answer of `gpuscale memory --params`: model states by recipe and ZeRO stage, or weights."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import data_parallel, shard_group
 from gpuscale.answers.peak import part_bars, part_table
-from gpuscale.core.memory.states import Recipe, StateBytes
+from gpuscale.core.memory.states import RECIPES, Recipe, StateBytes
 from gpuscale.core.quantity import format_count
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.words import MEMORY_PARTS, STATE_PARTS, gb
+from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.render.document import Document, Facts, Text
 
@@ -41,12 +42,14 @@ class StatesAnswer:
 
 def params_document(asked: Memory) -> Document:
     """Answer a question about a number of parameters."""
-    from gpuscale.core.memory.states import RECIPES, gpus_to_hold, nodes_to_hold, sharded_states
+    from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold, sharded_states
 
     assert asked.params is not None
-    n_params, tp, pp, cp = asked.params, asked.tp, asked.pp, asked.cp
-    recipe = RECIPES[asked.recipe or "mixed-adam"]
-    dp = data_parallel(asked, pp)
+    n_params, tp, pp, cp, recipe = asked.params, asked.tp, asked.pp, asked.cp, _recipe(asked)
+    if asked.serve and asked.gpus:
+        tp, pp, dp = asked.gpus, 1, 1  # a replica over all of them
+    else:
+        dp = data_parallel(asked, pp)
     zero = asked.zero or 0
     shards = shard_group(asked, dp * cp) or dp * cp
     loaded = load_inputs(asked, cluster=asked.where, catalogue=asked.catalogue)
@@ -98,6 +101,20 @@ def params_document(asked: Memory) -> Document:
         terms=(_term(result, recipe, tp, pp),),
         csv_table=table,
     )
+
+
+def _recipe(asked: Memory) -> Recipe:
+    """Bytes of a parameter: of a way to train, or of served weights alone."""
+    from gpuscale.answers.serve.reading import weight_format
+    from gpuscale.core.formats import FORMATS
+
+    if not asked.serve:
+        return RECIPES[asked.recipe or "mixed-adam"]
+    for name in ("kv", "context", "concurrency", "dp_attention"):
+        if getattr(asked, name):
+            raise GpuscaleError(f"--{name.replace('_', '-')} needs a model, not --params")
+    dtype = weight_format(asked.weights, "--weights")
+    return Recipe(f"{dtype} weights", FORMATS[dtype].bits / 8, 0.0, 0.0, 0.0, "served: no KV cache")
 
 
 def _facts(result: StatesAnswer, recipe: Recipe, gpus_per_node: int) -> list[tuple[str, str, str]]:

@@ -12,12 +12,11 @@ from gpuscale.answers.origins import told, unsaid
 from gpuscale.answers.peak import part_bars, part_table
 from gpuscale.answers.serve.reading import weight_format
 from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
-from gpuscale.core.formats import FORMATS, weight_bytes
+from gpuscale.core.formats import weight_bytes
 from gpuscale.core.memory.fit import usable_bytes
-from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold
 from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.model.kv_cache import kv_cache_bytes
-from gpuscale.core.quantity import format_count, format_time
+from gpuscale.core.quantity import format_time
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.serving.memory import serving_terms
 from gpuscale.core.serving.records import Replica
@@ -68,24 +67,8 @@ class ServingAnswer:
     times: ServingTimes  # roofline
 
 
-@dataclass(frozen=True, slots=True)
-class WeightsAnswer:
-    """Weights of a bare number of parameters. [byte]."""
-
-    weights_bytes: float
-    peak_bytes: float  # of a GPU
-    capacity_bytes: float
-    hbm_bytes: float
-    fits: bool
-    n_gpus: int
-    n_gpus_to_hold: int
-    n_nodes_to_hold: int
-
-
 def serving_document(asked: Memory) -> Document:
     """Answer a serving question."""
-    if asked.params is not None:
-        return _weights_only(asked, asked.params)
     loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
     job = _job(asked, loaded.model)
     tp, pp, n = asked.tp, asked.pp, asked.gpus
@@ -259,67 +242,6 @@ def _smallest(fewest: FewestServing | None) -> str:
     return (
         f"smallest replica: {fewest.n_gpus:,} GPUs ({fewest.n_nodes} "
         f"node{'s' if fewest.n_nodes > 1 else ''}), TP {fewest.tp}, PP {fewest.pp}"
-    )
-
-
-def _weights_only(asked: Memory, n_params: float) -> Document:
-    """Weights of a number of parameters, against the HBM of the GPUs."""
-    for name in ("kv", "context", "concurrency", "dp_attention"):
-        if getattr(asked, name):
-            raise GpuscaleError(f"--{name.replace('_', '-')} needs a model, not --params")
-    dtype = weight_format(asked.weights, "--weights")
-    loaded = load_inputs(asked, cluster=asked.where, catalogue=asked.catalogue)
-    n_gpus = asked.gpus or asked.tp * asked.pp
-    hbm = loaded.gpu.hbm_bytes
-    total = weight_bytes(n_params, dtype)
-    fewest = gpus_to_hold(total, hbm)
-    nodes = nodes_to_hold(fewest, loaded.cluster.gpus_per_node)
-    per_gpu = total / n_gpus
-    result = WeightsAnswer(
-        weights_bytes=total,
-        peak_bytes=per_gpu,
-        capacity_bytes=hbm,
-        hbm_bytes=hbm,
-        fits=per_gpu <= hbm,
-        n_gpus=n_gpus,
-        n_gpus_to_hold=fewest,
-        n_nodes_to_hold=nodes,
-    )
-    facts = [
-        ("weights", gb(total), f"{dtype}, {FORMATS[dtype].bits:g} bits per parameter"),
-        ("per GPU", gb(per_gpu), f"on {n_gpus:,} {loaded.gpu.name}"),
-        (
-            "verdict",
-            "fits" if result.fits else "does not fit",
-            f"{gb(per_gpu)} of {gb(hbm)} HBM; weights alone, no KV cache",
-        ),
-        ("GPUs to hold them", f"{fewest:,}", f"{nodes:,} nodes"),
-    ]
-    head = f"{format_count(n_params)} parameters served in {dtype}"
-    term = term_of(
-        "weights_bytes",
-        "bytes",
-        "params * bits / 8",
-        "FSDP and deployment notes",
-        result,
-        FORMATS[dtype],
-        params=n_params,
-    )
-    return Document(
-        command="memory",
-        inputs={
-            "params": n_params,
-            "weights": dtype,
-            "gpu": loaded.gpu.name,
-            "cluster": loaded.cluster.name,
-            "n_gpus": n_gpus,
-            "catalogue": asked.catalogue,
-        },
-        result=result,
-        blocks=[Text(head), Facts(facts), *changed(loaded)],
-        warnings=loaded.warnings,
-        answered_no=not result.fits,
-        terms=(term,),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.verdict import verdict_of
-from gpuscale.answers.options import usual_seq_len
+from gpuscale.answers.options import Wired, usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars, part_rows
 from gpuscale.answers.saved import command_of, launched, saved_job
@@ -21,9 +21,9 @@ from gpuscale.answers.summary import (
     memory_point,
     taken_points,
 )
-from gpuscale.core.memory.facts import ModelFacts, model_facts
+from gpuscale.core.memory.facts import ModelFacts
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
-from gpuscale.core.memory.parameters import IDEAL, MemoryParameters, parameters_of
+from gpuscale.core.memory.parameters import IDEAL, MemoryParameters
 from gpuscale.core.memory.peak import moments, peak_stage, stage_memories
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.records import Term, made_of, total_of
@@ -32,14 +32,14 @@ from gpuscale.core.stages import split_text
 from gpuscale.core.verdict import said
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.io.inputs import Loaded, load_inputs
-from gpuscale.io.jobs import timed_step
-from gpuscale.io.maturity import settled_for
+from gpuscale.io.jobs import problem_of, timed_step
 from gpuscale.io.software import capabilities_of, load_software, usual_software
 from gpuscale.io.step import memory_interval_factor
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
+    from gpuscale.answers.timeline import Timeline
     from gpuscale.core.layout import Layout
     from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.software import SoftwareSpec
@@ -59,7 +59,7 @@ class TrainingMemory(Peak):
     fewest_expected: Fewest | None  # that hold the expected value
 
 
-def _loaded(asked: Memory) -> Loaded:
+def loaded_of(asked: Memory | Timeline) -> Loaded:
     """Model, machine and software that are meant."""
     named = asked.software or usual_software(asked.where, catalogue=asked.catalogue)
     return load_inputs(
@@ -68,6 +68,7 @@ def _loaded(asked: Memory) -> Loaded:
         model=asked.model,
         catalogue=asked.catalogue,
         others={"software": load_software(named)},
+        wires=asked.wires if isinstance(asked, Wired) else None,
     )
 
 
@@ -78,12 +79,11 @@ def training_document(asked: Memory) -> Document:
         from gpuscale.answers.finetune.wanted import with_accumulation
 
         asked = with_accumulation(asked, asked.gpus)
-    loaded = _loaded(asked)
+    loaded = loaded_of(asked)
     software: SoftwareSpec = loaded.specs["software"]
     layout = layout_of(asked, usual_seq_len(asked.seq_len, loaded.model), loaded.model, software)
-    settings = settled_for(layout, asked.job_settings, software, loaded.model, loaded.cluster)
-    parameters = parameters_of(software, settings.options, loaded.gpu.architecture)
-    facts = model_facts(loaded.model)
+    problem = problem_of(loaded, layout, asked.job_settings)
+    facts, parameters = problem.memory_facts, problem.memory_parameters
     stages = stage_memories(facts, layout, parameters)
     peak = peak_stage(stages)
     ideal = stage_memories(facts, layout, _ideal(IDEAL, parameters))[peak.stage]
@@ -127,7 +127,7 @@ def training_document(asked: Memory) -> Document:
         fewest_expected=risky,
         taken=taken_of(asked, loaded, layout),
         said_by=said_by(said, software),
-        **timed_step(loaded, layout, asked.job_settings),
+        **timed_step(problem, layout, software.name),
     )
     return _document(asked, loaded, layout, facts, parameters, result)
 

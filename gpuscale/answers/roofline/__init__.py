@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, text, whole
-from gpuscale.answers.layout_options import LAYOUT
+from gpuscale.answers.layout_options import help_of
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class Roofline(options.Machine, Swept):
         "Tokens of the batch, as 4M; of one group for tp, ep, pp.", "tokens", least=1, most=1e15
     )
     seq_len: Asked[int | None] = options.seq_len()
-    tp: Asked[int | None] = whole(LAYOUT["tp"], most=1e9)
-    pp: Asked[int | None] = whole(LAYOUT["pp"], most=1e9)
-    cp: Asked[int | None] = whole(LAYOUT["cp"], most=1e9)
-    ep: Asked[int | None] = whole(LAYOUT["ep"], most=1e9)
+    tp: Asked[int | None] = whole(help_of("tp"), most=1e9)
+    pp: Asked[int | None] = whole(help_of("pp"), most=1e9)
+    cp: Asked[int | None] = whole(help_of("cp"), most=1e9)
+    ep: Asked[int | None] = whole(help_of("ep"), most=1e9)
     micro_batches: Asked[int | None] = whole("Micro-batches of a step.", most=1e9)
     zero: Asked[int] = whole("ZeRO stage of the board, 0 to 3.", 1, least=0, most=3)
     hidden: Asked[int | None] = whole("Model width D, for one limit.", most=1e9)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
-from gpuscale.answers.memory.train import layout_text
+from gpuscale.answers.memory.train import layout_text, loaded_of
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.plan.train import timeline_of
@@ -15,15 +15,12 @@ from gpuscale.answers.summary import memory_point, taken_points, tone_of
 from gpuscale.core.layout import Settled
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, made_of, term_of, total_of
-from gpuscale.core.rules import facts_of
 from gpuscale.core.step.step import step_time
 from gpuscale.core.timeline.records import DeviceTime, StepTimeline
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.inputs import Loaded, load_inputs
-from gpuscale.io.jobs import job_problem, step_interval
-from gpuscale.io.maturity import LeastDegrees
-from gpuscale.io.software import load_software, usual_software
+from gpuscale.io.inputs import Loaded
+from gpuscale.io.jobs import problem_of, step_interval
 from gpuscale.io.step import memory_interval_factor
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
@@ -55,20 +52,10 @@ class TimelineResult(Settled):
 
 def timeline_document(asked: Asked) -> Document:
     """Lay one step out and show it."""
-    software = asked.software or usual_software(asked.where, catalogue=asked.catalogue)
-    loaded = load_inputs(
-        asked,
-        cluster=asked.where,
-        model=asked.model,
-        catalogue=asked.catalogue,
-        others={"software": load_software(software)},
-        wires=asked.wires,
-    )
+    loaded = loaded_of(asked)
     tokens = usual_seq_len(asked.seq_len, loaded.model)
     layout = layout_of(asked, tokens, loaded.model, loaded.specs["software"], 2)
-    facts = facts_of(loaded.model, layout.seq_len, layout.global_batch_size, layout.n_gpus)
-    degrees = LeastDegrees.of(layout)
-    problem = job_problem(loaded, facts, asked.job_settings, layout.precision, degrees)
+    problem = problem_of(loaded, layout, asked.job_settings)
     try:
         line = timeline_of(problem, layout)
     except ValueError as error:

@@ -17,7 +17,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import asked_gpu, measured_cluster
 from gpuscale.evidence.rows.models import model_of
 from gpuscale.evidence.rows.words import Row, meaning, number, whole
-from gpuscale.io.maturity import settled_for
+from gpuscale.io.maturity import LeastDegrees, settled
 from gpuscale.io.settle import settle
 from gpuscale.io.software import load_software
 from gpuscale.specs.cluster import ClusterSpec
@@ -110,7 +110,7 @@ def settings_of(
         attention=attention,
         loss=loss,
     )
-    return settled_for(layout, said, spec, model, cluster)
+    return settled(said, spec, model, cluster, LeastDegrees.of(layout))
 
 
 def changes_of(row: Row, family: str, layout: Layout) -> dict[str, object]:
