@@ -86,12 +86,16 @@ def load_arch(gpu: GpuSpec | str, calibration: str | Path | None = None) -> Arch
     """
     if isinstance(gpu, str):
         return _load_arch(gpu, calibration, None)
+    return _load_arch(gpu.architecture, calibration, board_of(gpu))
+
+
+def board_of(gpu: GpuSpec) -> Board | None:
+    """Return what decides a GPU's clock under load; None where its data sheet does not say."""
     from gpuscale.core.kernel.calibration import Board
 
     rate = gpu.bf16_flop_per_s or gpu.fp16_flop_per_s
     known = gpu.tdp_w and gpu.n_compute_units and rate
-    board = Board(gpu.tdp_w or 0.0, gpu.n_compute_units or 1, rate or 0.0) if known else None
-    return _load_arch(gpu.architecture, calibration, board)
+    return Board(gpu.tdp_w or 0.0, gpu.n_compute_units or 1, rate or 0.0) if known else None
 
 
 @lru_cache(maxsize=64)

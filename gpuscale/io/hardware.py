@@ -42,7 +42,8 @@ def load_gpu(arg: str, catalogue: str = "vendor") -> GpuSpec:
         table, where = _read(arg)
         return gpu_from_table(table, where)
     try:
-        return _gpu_preset(_gpu_path(arg, catalogue) or preset_path(_kind("gpu", catalogue), arg))
+        found = _gpu_named(arg, catalogue)
+        return found or _gpu_preset(preset_path(_kind("gpu", catalogue), arg))
     except GpuscaleError as error:
         raise _maybe_file(error, arg) from None
 
@@ -72,10 +73,10 @@ def load_cluster(arg: str, catalogue: str = "vendor") -> ClusterSpec:
     path = find_preset(_kind("cluster", catalogue), arg)
     if path is not None:
         return _cluster_preset(path, catalogue)
-    gpu_path = _gpu_path(arg, catalogue)
-    if gpu_path is None:
+    gpu = _gpu_named(arg, catalogue)
+    if gpu is None:
         raise _unknown_cluster(arg, catalogue)
-    return usual_node(_gpu_preset(gpu_path), catalogue)
+    return usual_node(gpu, catalogue)
 
 
 def usual_node(gpu: GpuSpec, catalogue: str = "vendor") -> ClusterSpec:
@@ -229,6 +230,23 @@ def _cluster_preset(path: Path, catalogue: str) -> ClusterSpec:
     return cluster_from_table(table, where, catalogue)
 
 
+def _gpu_named(arg: str, catalogue: str) -> GpuSpec | None:
+    """GPU by name, at the end of which may be its round size or another that its chip is sold with.
+
+    >>> _gpu_named("M4 Max 64GB", "vendor").usable_hbm_bytes / 2**30
+    48.0
+    """
+    path, size = _gpu_path(arg, catalogue), _SIZE.search(arg)
+    if path or not size:
+        return _gpu_preset(path) if path else None
+    named = float(size[1]) * 2**30
+    if not (path := _gpu_path(arg[: size.start()], catalogue)):
+        return None
+    chip = _gpu_preset(path)
+    about = abs(chip.hbm_bytes - named) < ECC_FRAC * named
+    return chip if about else chip.of_size(named) if named in chip.memory_sizes else None
+
+
 def _gpu_path(arg: str, catalogue: str) -> Path | None:
     """File of a GPU by name, alias or, of the vendors' figures, the name that its driver prints.
 
@@ -239,17 +257,7 @@ def _gpu_path(arg: str, catalogue: str) -> Path | None:
     if path or catalogue != "vendor":
         return path
     name = _SIZE.sub(r" \1GB", arg)
-    return find_preset("gpu", name) or said_by_driver(name) or _of_about_that_size(arg)
-
-
-def _of_about_that_size(arg: str) -> Path | None:
-    """File of a GPU named with its round size, of which error correction takes a part."""
-    size = _SIZE.search(arg)
-    path = find_preset("gpu", arg[: size.start()]) if size else None
-    if not size or not path:
-        return None
-    named = float(size[1]) * 2**30
-    return path if abs(_gpu_preset(path).hbm_bytes - named) < ECC_FRAC * named else None
+    return find_preset("gpu", name) or said_by_driver(name)
 
 
 ECC_FRAC = 0.08

@@ -79,9 +79,14 @@ def apply_overrides(
         return spec, ()
     table = spec.model_dump()
     paths = [_put(table, _layer_count(spec, s)) for s in mine]
-    new = _rebuild(spec, prefix, table)
+    new, old = _rebuild(spec, prefix, table), spec.model_dump()
+    sizes = [path[:-1] for path in paths if path[-1] == "hbm_bytes"]
+    for gpu in sizes:  # a process has the same share of another memory, where nobody says else
+        usable, at = "usable_hbm_bytes", _at(table, gpu)
+        if at[usable] and (*gpu, usable) not in paths:
+            at[usable] *= _at(new.model_dump(), gpu)["hbm_bytes"] / _at(old, gpu)["hbm_bytes"]
+    new = _rebuild(spec, prefix, table) if sizes else new
     dump = new.model_dump()
-    old = spec.model_dump()
     lines = tuple(
         f"{'.'.join((prefix, *map(str, path)))}: {_text(path, _at(old, path))} -> "
         f"{_text(path, _at(dump, path))} (what-if)"

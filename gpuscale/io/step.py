@@ -11,11 +11,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.kernel.calibration import clock_frac
 from gpuscale.core.network.expected import reduces_in_switch
 from gpuscale.core.records import made_of
 from gpuscale.core.step.records import Hardware, StepForm
 from gpuscale.core.verdict import Spread
-from gpuscale.io.calibration import load_arch, load_fabric
+from gpuscale.io.calibration import arch_spec, board_of, load_arch, load_fabric
 from gpuscale.io.presets import shipped
 from gpuscale.io.toml import Table, read_toml
 from gpuscale.specs.software import FittedValue
@@ -183,8 +184,14 @@ def step_hardware(
 
 
 def _power_factor(gpu: GpuSpec, cal: Calibration) -> float:
-    """Share of the rates that a board keeps with less power than that of the measurements. [1]."""
-    reference = cal.arch(gpu.architecture, "reference_tdp_w", gpu.name)
-    if not gpu.tdp_w or reference <= 10.0:
-        return 1.0
-    return float(min(1.0, gpu.tdp_w / reference) ** cal["kernels.power_exponent"])
+    """Share of the rates that a board keeps with less power than that of the measurements. [1].
+
+    Watts of whole boards are compared for boards of one architecture's own fit; else watts of a
+    compute unit, as for products alone: a small chip needs less.
+    """
+    own, family = (f"arch.{key}.reference_tdp_w" for key in (gpu.name, gpu.architecture))
+    reference = cal.get(own) or cal.get(family)
+    if reference and gpu.tdp_w:
+        return float(min(1.0, gpu.tdp_w / reference) ** cal["kernels.power_exponent"])
+    board, power = board_of(gpu), arch_spec(gpu.architecture).power
+    return min(1.0, clock_frac(board, power)) if board and power else 1.0

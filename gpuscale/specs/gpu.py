@@ -36,6 +36,7 @@ class GpuSpec(Spec):
     last_level_cache_bytes: Bytes | None = None
     hbm_bytes: Bytes
     usable_hbm_bytes: Bytes | None = None  # for a process, where not the usual 98.9 %
+    memory_sizes: tuple[Bytes, ...] = ()  # that this chip is sold with, where there are several
     hbm_bytes_per_s: BytesPerS
     memory_kind: str = "HBM"
     scaleup_link: str = ""
@@ -61,6 +62,12 @@ class GpuSpec(Spec):
         if self.bridged and self.bridge is None:
             raise ValueError(f"no NVLink bridge of {self.name} is known (bridge_bytes_per_s)")
         return self
+
+    def of_size(self, hbm_bytes: float) -> GpuSpec:
+        """Give the chip another memory, of which a process has the same share."""
+        share = hbm_bytes / self.hbm_bytes
+        usable = share * self.usable_hbm_bytes if self.usable_hbm_bytes else None
+        return self.model_copy(update={"hbm_bytes": hbm_bytes, "usable_hbm_bytes": usable})
 
     @property
     def bridge(self) -> tuple[str, float] | None:

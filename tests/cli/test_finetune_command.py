@@ -342,3 +342,10 @@ def test_the_layout_of_a_mixture_under_rl_knows_experts():
     )
     assert found["result"]["fits"]
     assert found["result"]["step_s"] <= given["result"]["step_s"]
+
+
+def test_nothing_goes_to_the_host_that_fits_without(capsys):
+    args = ("plan", "llama3.1-8b", "--gpu", "rtx-pro-4500", "--gpus", "1", "--method")
+    _, found = result(capsys, *args, "lora", "--software", "hf-trainer")
+    assert found["chosen"]["offload"] == [] and found["chosen"]["recompute"] == "full"
+    assert "optimizer" in result(capsys, *args, "full")[1]["chosen"]["offload"]

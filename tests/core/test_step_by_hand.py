@@ -248,7 +248,7 @@ def test_dense_ffn():
     plain = DenseFfn(ffn_hidden_size=64, gated=False)
     found = dense_ffn_s(plain, 32, HW, tokens=10, tp=2, precision="bf16")
     assert found == FfnTime(2 * one, 4 * one, width_bytes=2 * 2 * 32, last_fwd_s=one)
-    assert ffn_s(NoFfn(), 32, HW, SW, tokens=1, tp=1, ep=1, etp=1, precision="bf16") == FfnTime()
+    assert ffn_s(NoFfn(), 32, HW, SW, tokens=1, shape=SHAPE) == FfnTime()
 
 
 def moe(hw=HW, sw=SW, *, tokens=16, tp=2, ep=4, etp=1, precision="bf16", **changed):
@@ -1307,3 +1307,15 @@ def test_interval_of_an_architecture_without_runs(widths, ends):
     """Errors apart add as squares: ln 2 and 1 are 1.217, ln 4 and 1 are 1.709."""
     found = beyond_measured(1.0, 2.0, 8.0, ("hardware/toy", "dense"), widths | {"dense": 0.1})
     assert found == pytest.approx(ends, rel=0.01)
+
+
+def test_a_small_chip_is_not_held_to_the_watts_of_a_large_one():
+    def kept(gpu, **board):
+        card = load_cluster(gpu)
+        changed = card.gpu.model_copy(update=board)
+        return step_hardware(card.model_copy(update={"gpu": changed})).product_bf16_frac
+
+    whole = kept("rtx-a6000")
+    assert kept("rtx-a6000", n_compute_units=42, bf16_flop_per_s=77.4e12, tdp_w=150.0) == whole
+    assert kept("rtx-a6000", tdp_w=150.0) == pytest.approx(0.5**0.333 * whole)
+    assert kept("a100-pcie-80gb") < kept("a100-sxm-80gb")

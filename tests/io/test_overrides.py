@@ -133,3 +133,14 @@ def test_any_setting_gives_a_spec_or_one_clear_error(key, value):
         assert error.message.strip()
     else:
         assert result.changes
+
+
+def test_a_process_has_the_same_share_of_another_memory():
+    mac = load_gpu("m4-max")
+    small, _ = apply_overrides(mac, "gpu", ["gpu.hbm_bytes=64 GiB"])
+    assert small.usable_hbm_bytes / small.hbm_bytes == mac.usable_hbm_bytes / mac.hbm_bytes
+    assert load_gpu("M4 Max 64GB").usable_hbm_bytes == small.usable_hbm_bytes
+    said, _ = apply_overrides(mac, "gpu", ["gpu.hbm_bytes=64 GiB", "gpu.usable_hbm_bytes=60 GiB"])
+    assert said.usable_hbm_bytes == 60 * 2**30
+    with pytest.raises(GpuscaleError, match="no apple-m4-max of 40 GB"):
+        load_cluster("m4 max 40gb")

@@ -324,11 +324,8 @@ FALLBACKS = (
     frozenset({"parameters", "optimizer", "gradients"}),
     frozenset({"parameters", "optimizer", "gradients", "activations"}),
 )
-"""Offloads tried, in turn, where nothing fits without or more room may pay."""
+"""Offloads tried, in turn, where nothing fits without."""
 
-
-WORTH_MOVING = 1.1
-"""Speed over that without the host from which states are moved there though they need not be."""
 
 WORTH_SAYING = 1.03
 """Speed over the chosen way's from which one that fits less surely is named beside it."""
@@ -349,7 +346,7 @@ def _recompute_told(asked: Plan) -> bool:
 
 
 def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
-    """Best way that the verdict calls fitting, on the host in part where it must or that pays."""
+    """Best way that the verdict calls fitting, on the host in part where it must."""
     job, ways = case.job, _space(asked, case.job)
 
     def likely(j: Job) -> bool:
@@ -361,16 +358,14 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     )
     own = next((found for found in tried if found), None)
     pinned = asked.offload is not None or asked.zero not in (None, 3)
-    if pinned or (own and (not asked.gpus or not _cramped(asked, own))):
-        return own  # where the number of GPUs is free, more of them come before the host
+    if own or pinned:
+        return own
     for bench in benches:
         known = [moved for moved in FALLBACKS if bench.moves(job.on_host(moved))]
         away = (fastest(bench, job, ways((3,), offload=moved)) for moved in known)
         if got := [t for t in away if t and not _host_is_short(asked, case, t)]:
-            best = max(got, key=lambda t: t.step.tokens_per_s)
-            gain = best.step.tokens_per_s / own.step.tokens_per_s if own else WORTH_MOVING
-            return best if gain >= WORTH_MOVING else own
-    return own
+            return max(got, key=lambda t: t.step.tokens_per_s)
+    return None
 
 
 USUAL_HOST_BYTES = 256e9
@@ -384,13 +379,6 @@ def bolder(asked: Plan, case: FinetuneCase, chosen: Trial) -> Trial | None:
     found = best_on(replace(asked, fit="expected"), case)
     least = chosen.step.tokens_per_s * WORTH_SAYING
     return found if found and found.step.tokens_per_s > least else None
-
-
-def _cramped(asked: Plan, trial: Trial) -> bool:
-    """Whether more room might pay: for a larger micro-batch, or less recompute."""
-    layout = trial.job.layout
-    larger = asked.micro_batch is None and layout.n_micro_batches > 1
-    return larger or (not _recompute_told(asked) and layout.recompute != "none")
 
 
 def _host_is_short(asked: Plan, case: FinetuneCase, trial: Trial) -> bool:

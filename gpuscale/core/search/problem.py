@@ -98,23 +98,13 @@ def _mixer(
     return found
 
 
-def _ffn(
-    p: Problem, name: str, tokens: float, tp: int, ep: int, etp: int, precision: str
-) -> FfnTime:
-    key = ("ffn", name, tokens, tp, ep, etp, precision)
+def _ffn(p: Problem, name: str, tokens: float, shape: Shape) -> FfnTime:
+    key = ("ffn", name, tokens, shape.tp, shape.ep, shape.etp, shape.precision)
     found: FfnTime | None = p.kernel_cache.get(key)
     if found is None:
-        found = p.kernel_cache[key] = ffn_s(
-            p.model.ffns[name],
-            p.model.hidden_size,
-            p.hardware,
-            p.software,
-            tokens=tokens,
-            tp=tp,
-            ep=ep,
-            etp=etp,
-            precision=precision,
-        )
+        ffn, hidden = p.model.ffns[name], p.model.hidden_size
+        found = ffn_s(ffn, hidden, p.hardware, p.software, tokens=tokens, shape=shape)
+        p.kernel_cache[key] = found
     return found
 
 
@@ -127,15 +117,7 @@ def layer_of(p: Problem, mixer: str, ffn: str, shape: Shape) -> LayerTime:
     if found is None:
         tokens = shape.micro_batch_size * shape.seq_len / shape.cp
         mix = _mixer(p, mixer, tokens, shape.tp, shape.precision, shape.rounds)
-        mlp = _ffn(
-            p,
-            ffn,
-            tokens=tokens,
-            tp=shape.tp,
-            ep=shape.ep,
-            etp=shape.etp,
-            precision=shape.precision,
-        )
+        mlp = _ffn(p, ffn, tokens, shape)
         parts = LayerParts.of(
             p.model.mixers[mixer], p.model.ffns[ffn], p.model.hidden_size, mix, mlp
         )

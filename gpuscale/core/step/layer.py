@@ -80,17 +80,7 @@ def layer_parts(
         precision=shape.precision,
         rounds=shape.rounds,
     )
-    mlp = ffn_s(
-        ffn,
-        hidden_size,
-        hw,
-        sw,
-        tokens=tokens,
-        tp=shape.tp,
-        ep=shape.ep,
-        etp=shape.etp,
-        precision=shape.precision,
-    )
+    mlp = ffn_s(ffn, hidden_size, hw, sw, tokens=tokens, shape=shape)
     return LayerParts.of(mixer, ffn, hidden_size, mix, mlp)
 
 

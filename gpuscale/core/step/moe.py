@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.step.operators import linear_s, stream_s
-from gpuscale.core.step.records import Hardware, Software
+from gpuscale.core.step.records import Hardware, Shape, Software
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn
@@ -111,22 +111,13 @@ def moe_ffn_s(
 
 
 def ffn_s(
-    ffn: AnyFfn,
-    hidden: int,
-    hw: Hardware,
-    sw: Software,
-    *,
-    tokens: float,
-    tp: int,
-    ep: int,
-    etp: int,
-    precision: str,
+    ffn: AnyFfn, hidden: int, hw: Hardware, sw: Software, *, tokens: float, shape: Shape
 ) -> FfnTime:
     """Time of any feed-forward part for `tokens` tokens of one tensor-parallel group."""
+    tp, precision = shape.tp, shape.precision
     if ffn.kind == "dense":
         return dense_ffn_s(ffn, hidden, hw, tokens=tokens, tp=tp, precision=precision)
     if ffn.kind == "moe":
-        return moe_ffn_s(
-            ffn, hidden, hw, sw, tokens=tokens, tp=tp, ep=ep, etp=etp, precision=precision
-        )
+        split = {"tp": tp, "ep": shape.ep, "etp": shape.etp}
+        return moe_ffn_s(ffn, hidden, hw, sw, tokens=tokens, precision=precision, **split)
     return FfnTime()

@@ -1,0 +1,25 @@
+"""Questions of strangers in public: one command each, whose interval holds what was measured."""
+
+import csv
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from running import invoke
+
+ASKED = Path(__file__).parent.parent / "data" / "questions.csv"
+
+
+@pytest.mark.parametrize("row", list(csv.DictReader(ASKED.open())), ids=lambda row: row["command"])
+def test_the_first_command_that_a_person_types_is_right(row):
+    done = invoke(*shlex.split(row["command"]), "--json")
+    result = json.loads(done.stdout)["result"]
+    result |= {
+        f"time_{end}_s": result.get("expected", {}).get(f"{end}_s") for end in ("low", "high")
+    }
+    if row["quantity"] == "fits":
+        assert result["fits"] is (row["measured"] == "yes")
+        return
+    what = row["quantity"].removesuffix("_s")
+    assert result[f"{what}_low_s"] <= float(row["measured"]) <= result[f"{what}_high_s"]
