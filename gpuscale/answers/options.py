@@ -26,7 +26,7 @@ from gpuscale.answers.ask import (
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.io.inputs import Wires
+    from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
 DEFAULT_CLUSTER = "dgx-h100"
@@ -257,10 +257,39 @@ class Wired(Question):
         known=PEERS,
     )
 
-    @property
-    def wires(self) -> Wires | None:
-        """Nodes as they are asked for; None: those of the preset."""
-        from gpuscale.io.inputs import Wires
+    def wires(self, cluster: ClusterSpec) -> tuple[list[str], list[str]]:
+        """List the settings that stand for nodes as they are asked for, and warnings.
 
-        found = Wires(self.gpus_per_node, self.nics, self.link, self.peer)
-        return found if found != Wires() else None
+        NICs keep their number or speed where not said; what they pass ends at what the GPUs' own
+        slots pass, as measured (`nic_eff_frac` of presets/fabric/pcie.toml).
+        Raises GpuscaleError if the NICs are changed of a cluster that has none.
+        """
+        from gpuscale.io.calibration import load_link
+
+        own: list[str] = []
+        if self.peer is not None:
+            own.append("gpu.bridged=true" if self.peer == "bridge" else f"gpu.peer={self.peer}")
+        if self.gpus_per_node:
+            own.append(f"cluster.gpus_per_node={self.gpus_per_node}")
+            if cluster.scaleup_domain_gpus <= cluster.gpus_per_node:
+                own.append(f"cluster.scaleup_domain_gpus={self.gpus_per_node}")
+        if not (self.nics or self.link):
+            return own, []
+        before = cluster.nics_per_node or cluster.gpus_per_node
+        nics, egress = self.nics or before, cluster.node_egress_bytes_per_s
+        link = self.link or (egress / before if egress else None)
+        if link is None:
+            raise GpuscaleError(f"{cluster.name} has no network of its own", "give --link too")
+        passed, told = nics * link, list[str]()
+        slot, n_gpus = cluster.gpu.pcie_bytes_per_s, self.gpus_per_node or cluster.gpus_per_node
+        slot = (slot or 0.0) * load_link("pcie").nic_eff_frac
+        if 0.0 < slot * n_gpus < passed and (cluster.egress_bytes_per_s_per_gpu or 0.0) <= slot:
+            shown = f"{n_gpus} GPU{'s' * (n_gpus > 1)}"
+            told = [
+                f"{nics} NICs of {link / 1e9:g} GB/s are more than the PCIe slots of {shown} pass: "
+                f"{slot * n_gpus / 1e9:g} GB/s is counted out of a node"
+            ]
+            passed = slot * n_gpus
+        own.append(f"cluster.nics_per_node={nics}")
+        own.append(f"cluster.node_egress_bytes_per_s={passed:.17g} B/s")
+        return own, told

@@ -17,6 +17,7 @@ from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
 if TYPE_CHECKING:
+    from gpuscale.io.inputs import Loaded
     from gpuscale.launch.job import TrainingLaunch
 
 
@@ -71,6 +72,19 @@ def saved_job(
         "tuning": dict(tuning or {}),
         "command": command,
         "estimate": list(estimate),
+    }
+
+
+def inputs_of(loaded: Loaded, layout: Layout, **more: object) -> dict[str, object]:
+    """Return the inputs of an answer about a layout as its JSON has them."""
+    return {
+        "model": loaded.model.name,
+        "cluster": loaded.cluster.name,
+        "gpu": loaded.gpu.name,
+        "software": loaded.specs["software"].name,
+        "n_gpus": layout.n_gpus,
+        **more,
+        **asdict(layout),
     }
 
 

@@ -6,27 +6,15 @@ import dataclasses
 import fnmatch
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, Swept, fields_of
-from gpuscale.answers.sweep_table import SweptKey, read_axes
+from gpuscale.answers.sweep_table import SweepPoint, SweptKey, read_axes
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.answers.requirements import Requirement
     from gpuscale.render.document import Document
-
-
-@dataclass(frozen=True, slots=True)
-class SweptAnswer:
-    """Answer at one point; `numbers` has the dotted keys of the result."""
-
-    values: tuple[float | str, ...]
-    labels: tuple[str, ...]
-    answer: str  # yes, no (does not fit, requirement not met), error
-    note: str
-    numbers: Mapping[str, Any]
 
 
 def sweep_document(question: Swept, require: Sequence[Requirement] = ()) -> Document:
@@ -74,11 +62,10 @@ def _point(
     index: tuple[int, ...],
     answer: str,
     note: str,
-    numbers: Mapping[str, Any],
-) -> SweptAnswer:
-    pairs = list(zip(axes, index, strict=True))
-    values, labels = (tuple(a.values[i] for a, i in pairs), tuple(a.labels[i] for a, i in pairs))
-    return SweptAnswer(values, labels, answer, note, numbers)
+    numbers: dict[str, Any],
+) -> SweepPoint:
+    values = {a.key: a.values[i] for a, i in zip(axes, index, strict=True)}
+    return SweepPoint(values, answer, note, numbers)
 
 
 def _answer(
@@ -87,7 +74,7 @@ def _answer(
     axes: tuple[SweptKey, ...],
     index: tuple[int, ...],
     names: Mapping[str, str],
-) -> SweptAnswer:
+) -> SweepPoint:
     settings, own = list(question.set), dict[str, str]()
     for axis, i in zip(axes, index, strict=True):
         text = axis.texts[i]
@@ -143,7 +130,7 @@ def _named(value: Any) -> Any:
     return [_named(item) for item in value]
 
 
-def chosen_keys(headlines: Sequence[str], points: list[SweptAnswer], show: str | None) -> list[str]:
+def chosen_keys(headlines: Sequence[str], points: list[SweepPoint], show: str | None) -> list[str]:
     """Keys of the result that are shown: those asked for, or the headlines."""
     known = {key: None for point in points for key in point.numbers}
     patterns = [p.strip() for p in show.split(",")] if show else list(headlines)
@@ -166,7 +153,7 @@ def chosen_keys(headlines: Sequence[str], points: list[SweptAnswer], show: str |
     return kept
 
 
-def _varies(key: str, points: list[SweptAnswer]) -> bool:
+def _varies(key: str, points: list[SweepPoint]) -> bool:
     return len({str(p.numbers.get(key)) for p in points if p.answer != "error"}) > 1
 
 

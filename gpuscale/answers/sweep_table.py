@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gpuscale.core.quantity import UNITS, dimension_of, format_count, format_si, parse
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Block, Column, Document, Table, Text
-
-if TYPE_CHECKING:
-    from gpuscale.answers.sweep import SweptAnswer
 
 POINTS = (7, 5)
 """Points of a range that names no number of them: with one key, with two."""
@@ -162,7 +159,7 @@ def document(
     inputs: dict[str, Any],
     axes: tuple[SweptKey, ...],
     shown: list[str],
-    points: list[SweptAnswer],
+    points: list[SweepPoint],
 ) -> Document:
     """Put the points together; the answer is no only where it is no at every point."""
     fixed = ", ".join(k if v is True else f"{k} {v}" for k, v in inputs.items() if k != "changed")
@@ -176,7 +173,9 @@ def document(
     if grids and any(p.answer == "no" for p in points):
         notes.append("* the answer is no: it does not fit, or a requirement is not met")
     if grids and (wrong := [p for p in points if p.answer == "error"]):
-        notes.append(f"- no answer, e.g. {', '.join(wrong[0].labels)}: {wrong[0].note}")
+        labels = (dict(zip(a.values, a.labels, strict=True)) for a in axes)
+        first = (known[v] for known, v in zip(labels, wrong[0].values.values(), strict=True))
+        notes.append(f"- no answer, e.g. {', '.join(first)}: {wrong[0].note}")
     if grids and shown[MOST_GRIDS:]:
         notes.append(f"in JSON and CSV also: {', '.join(shown[MOST_GRIDS:])}")
     if notes:
@@ -184,15 +183,7 @@ def document(
     result = SweepAnswer(
         keys=[axis.key for axis in axes],
         shown=shown,
-        points=[
-            SweepPoint(
-                values={a.key: v for a, v in zip(axes, p.values, strict=True)},
-                answer=p.answer,
-                note=p.note,
-                numbers={key: p.numbers.get(key) for key in shown},
-            )
-            for p in points
-        ],
+        points=[replace(p, numbers={k: p.numbers.get(k) for k in shown}) for p in points],
     )
     return Document(
         "sweep",
@@ -208,7 +199,7 @@ def _column(key: str) -> Column:
     return Column(key, key, lambda value: amount(key, value))
 
 
-def _long(axes: tuple[SweptKey, ...], shown: list[str], points: list[SweptAnswer]) -> Table:
+def _long(axes: tuple[SweptKey, ...], shown: list[str], points: list[SweepPoint]) -> Table:
     """One row per point; the answer and its note only where they say something."""
     # the table keeps raw values, for CSV
     labels = [dict(zip(a.values, a.labels, strict=True)) for a in axes]
@@ -218,7 +209,7 @@ def _long(axes: tuple[SweptKey, ...], shown: list[str], points: list[SweptAnswer
     ]
     columns += [_column(key) for key in shown]
     rows: list[Sequence[Any]] = [
-        (*p.values, *(p.numbers.get(key) for key in shown)) for p in points
+        (*p.values.values(), *(p.numbers.get(key) for key in shown)) for p in points
     ]
     if any(p.answer != "yes" for p in points):
         columns += [Column("answer", "answer", right=False), Column("note", "note", right=False)]
@@ -226,7 +217,7 @@ def _long(axes: tuple[SweptKey, ...], shown: list[str], points: list[SweptAnswer
     return Table(columns, rows)
 
 
-def _grid(axes: tuple[SweptKey, ...], key: str, points: list[SweptAnswer]) -> Table:
+def _grid(axes: tuple[SweptKey, ...], key: str, points: list[SweepPoint]) -> Table:
     """One number over both keys: the first key down, the second across."""
     down, across = axes
     width = len(across.texts)

@@ -74,7 +74,7 @@ def _arguments(kind: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(signature(kind).parameters)
 
 
-def made_of(kind: Callable[..., T], *given: object, **more: Any) -> T:
+def made_of(kind: Callable[..., T], /, *given: object, **more: Any) -> T:
     """Call with arguments found by their names: in `more`, then in the first record that has each.
 
     What none of them has is left to its default.

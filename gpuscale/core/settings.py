@@ -69,11 +69,27 @@ MOMENT_BYTES = {"fp32": 8.0, "bf16": 4.0, "fp8": 2.0}
 GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0}
 """Format that gradients are kept and reduced in -> bytes per parameter."""
 
-WORDS = {
-    "cuda_graphs": {"layer": "CUDA graphs of layers", "full": "CUDA graphs of the iteration"},
+WORDS: dict[str, str | Mapping[Any, str]] = {
+    "cuda_graphs": {
+        "none": "",
+        "layer": "CUDA graphs of layers",
+        "full": "CUDA graphs of the iteration",
+    },
     "dispatcher": {"alltoall": "all-to-all", "deepep": "DeepEP", "hybridep": "HybridEP"},
+    "overlap_ep": {True: "expert exchange overlapped", False: ""},
+    "moe_kernels": "expert kernels {}",
+    "recompute_modules": "selective means {}",
+    "offload_layers": "activations of {} layers on the host",
+    "moments": "moments in {}",
+    "gradients": "gradients in {}",
+    "attention": "{} attention",
+    "loss": "{} loss",
+    "fp8_param_gather": {True: "weights kept in 8 bits", False: "weights in 16 bits too"},
+    "balance": "busiest experts {:g} times the mean",
+    "maturity": MATURITY_WORDS,
+    "bucket_params": "buckets of {:,} parameters",
 }
-
+"""Settings in words: of each value, or of all; one that is not here is said by its name."""
 
 _CALLED = {"fp8_param_gather": "low_precision_gather", "balance": "expert_imbalance"}
 """Settings that `Software` has under another name."""
@@ -130,26 +146,12 @@ class JobSettings:
     @property
     def words(self) -> tuple[str, ...]:
         """What is set, in words."""
-        modules = ", ".join(self.recompute_modules or ())
-        named = (
-            (self.cuda_graphs or "none") != "none" and WORDS["cuda_graphs"][self.cuda_graphs or ""],
-            self.dispatcher and WORDS["dispatcher"][self.dispatcher],
-            self.overlap_ep and "expert exchange overlapped",
-            self.moe_kernels and f"expert kernels {self.moe_kernels}",
-            modules and f"selective means {modules}",
-            self.offload_layers and f"activations of {self.offload_layers} layers on the host",
-            self.moments and f"moments in {self.moments}",
-            self.gradients and f"gradients in {self.gradients}",
-            self.recipe and f"recipe {self.recipe}",
-            self.attention and f"{self.attention} attention",
-            self.loss and f"{self.loss} loss",
-            self.fp8_param_gather is not None
-            and f"weights {'kept in 8 bits' if self.fp8_param_gather else 'in 16 bits too'}",
-            self.balance and f"busiest experts {self.balance:g} times the mean",
-            self.maturity and MATURITY_WORDS[self.maturity],
-            self.bucket_params and f"buckets of {self.bucket_params:,} parameters",
-        )
-        return tuple(word for word in named if isinstance(word, str) and word)
+        found = []
+        for name, value in self.said.items():
+            how = WORDS.get(name, f"{name.replace('_', ' ')} {{}}")
+            shown = ", ".join(value) if isinstance(value, tuple) else value
+            found.append(how.format(shown) if isinstance(how, str) else how[shown])
+        return tuple(filter(None, found))
 
     def refused_by(self, pp: int, vpp: int, ep: int, recompute: str) -> str:
         """Say why a layout does not go with the settings; empty: it does.

@@ -11,12 +11,11 @@ In the answer to a question::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.calibration import load_link
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.overrides import Setting, apply_overrides, check_consumed, parse_settings
 
@@ -37,51 +36,6 @@ class HasSettings(Protocol):
     @property
     def calibration(self) -> str | None:
         """File of own constants."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wires:
-    """Nodes built otherwise than a preset's: what is None stays as it is."""
-
-    gpus_per_node: int | None = None
-    nics: int | None = None  # of a node
-    link_bytes_per_s: float | None = None  # of one NIC
-    peer: str | None = None  # cards on PCIe: p2p, host or bridge
-
-    def settings(self, cluster: ClusterSpec) -> tuple[list[str], list[str]]:
-        """List the settings that it stands for, and warnings.
-
-        NICs keep their number or speed where not said; what they pass ends at what the GPUs' own
-        slots pass, as measured (`nic_eff_frac` of presets/fabric/pcie.toml).
-        Raises GpuscaleError if the NICs are changed of a cluster that has none.
-        """
-        own: list[str] = []
-        if self.peer is not None:
-            own.append("gpu.bridged=true" if self.peer == "bridge" else f"gpu.peer={self.peer}")
-        if self.gpus_per_node:
-            own.append(f"cluster.gpus_per_node={self.gpus_per_node}")
-            if cluster.scaleup_domain_gpus <= cluster.gpus_per_node:
-                own.append(f"cluster.scaleup_domain_gpus={self.gpus_per_node}")
-        if not (self.nics or self.link_bytes_per_s):
-            return own, []
-        before = cluster.nics_per_node or cluster.gpus_per_node
-        nics, egress = self.nics or before, cluster.node_egress_bytes_per_s
-        link = self.link_bytes_per_s or (egress / before if egress else None)
-        if link is None:
-            raise GpuscaleError(f"{cluster.name} has no network of its own", "give --link too")
-        passed, told = nics * link, list[str]()
-        slot, n_gpus = cluster.gpu.pcie_bytes_per_s, self.gpus_per_node or cluster.gpus_per_node
-        slot = (slot or 0.0) * load_link("pcie").nic_eff_frac
-        if 0.0 < slot * n_gpus < passed and (cluster.egress_bytes_per_s_per_gpu or 0.0) <= slot:
-            shown = f"{n_gpus} GPU{'s' * (n_gpus > 1)}"
-            told = [
-                f"{nics} NICs of {link / 1e9:g} GB/s are more than the PCIe slots of {shown} pass: "
-                f"{slot * n_gpus / 1e9:g} GB/s is counted out of a node"
-            ]
-            passed = slot * n_gpus
-        own.append(f"cluster.nics_per_node={nics}")
-        own.append(f"cluster.node_egress_bytes_per_s={passed:.17g} B/s")
-        return own, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +90,7 @@ def load_inputs(
     model: str | None = None,
     catalogue: str = "vendor",
     others: Mapping[str, Spec] | None = None,
-    wires: Wires | None = None,
+    wires: Callable[[ClusterSpec], tuple[list[str], list[str]]] | None = None,
 ) -> Loaded:
     """Load the specs that are asked for and apply `question.settings` to them.
 
@@ -144,8 +98,9 @@ def load_inputs(
     arguments as typed: preset name, alias, path, or `-` (a cluster: also a GPU's name). With a
     cluster and no `gpu`, the GPU is the cluster's, and `gpu.` in a setting is short for
     `cluster.gpu.`. `catalogue`: ``vendor`` or ``documents``, see `gpuscale.io.hardware`. `others`:
-    further specs by prefix, e.g. ``{"software": profile}``; found in `Loaded.specs`. `wires`: how
-    the cluster's nodes are built instead; a setting by hand goes before it. Raises GpuscaleError
+    further specs by prefix, e.g. ``{"software": profile}``; found in `Loaded.specs`. `wires`: gives
+    settings and warnings of how the cluster's nodes are built instead; a setting by hand goes
+    before it. Raises GpuscaleError
     for unknown names, bad files, and settings that no spec of this command takes.
     """
     if [gpu, cluster, model].count("-") > 1:
@@ -164,7 +119,7 @@ def load_inputs(
     texts = question.settings
     if wires is not None and cluster is not None:
         by_hand = {text.partition("=")[0].strip() for text in texts}
-        own, told = wires.settings(specs["cluster"])
+        own, told = wires(specs["cluster"])
         warnings += told
         texts = (*texts, *(text for text in own if text.partition("=")[0] not in by_hand))
     settings = parse_settings(texts) if texts else ()

@@ -1,10 +1,9 @@
-"""Planning jobs: reading `plan.toml`, and putting together the problem that is searched."""
+"""Planning jobs: putting together the problem that is searched, and what is said of its steps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.core.maturity import Maturity
 from gpuscale.core.memory.facts import model_facts
@@ -26,60 +25,6 @@ if TYPE_CHECKING:
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
-
-
-def read_job(
-    path: str, keys: Sequence[str], pins: Sequence[str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Read a `plan.toml`: keys are the flags of `gpuscale plan`, values as typed behind them.
-
-    Returns: the values, and ``FILE:LINE`` of each.
-
-    `keys`: of the file, `pins`: of its table `[layout]`; what is absent is left out. Raises
-    GpuscaleError if the file cannot be read, or holds a key or value that is not known.
-    """
-    from pydantic import BeforeValidator, Field, create_model
-
-    from gpuscale.io.spec_errors import checked
-    from gpuscale.io.text import read_text, shown_name
-    from gpuscale.io.toml import parse_toml
-    from gpuscale.specs.fields import Spec
-
-    value = Annotated[str | None, BeforeValidator(_typed), Field(max_length=400)]
-
-    def made(name: str, keys: Sequence[str], **more: Any) -> Any:
-        fields = {key: (value, None) for key in keys}
-        return create_model(name, __base__=Spec, **(fields | more))
-
-    layout = made("Layout", pins)
-    job = made("Job", keys, layout=(layout, layout()))
-    text, name = read_text(path), shown_name(path)
-    said = checked(job, parse_toml(text, name), path, pins).model_dump(exclude_none=True)
-    values: dict[str, str] = said.pop("layout") | said
-    lines = text.splitlines()
-    found = {
-        k: next((i for i, one in enumerate(lines, 1) if k in one.split("=")[0]), 0) for k in values
-    }
-    return values, {k: f"{name}:{i}" for k, i in found.items()}
-
-
-def _typed(value: Any) -> Any:
-    """Numbers, booleans and lists as the text that the flag of the same name takes."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, int | float):
-        return f"{value:.15g}"
-    if isinstance(value, list) and all(isinstance(v, str | int | bool) for v in value):
-        return ",".join(str(_typed(v)) for v in value)
-    return value
-
-
-def job_toml(job: dict[str, Any], pins: dict[str, int | str]) -> str:
-    """Text of a job that `--job` reads back; keys without a value are left out."""
-    from gpuscale.io.toml_out import table_to_toml
-
-    table = {key: value for key, value in job.items() if value is not None}
-    return table_to_toml(table | ({"layout": pins} if pins else {}))
 
 
 def make_problem(

@@ -313,8 +313,8 @@ def test_flags_win_over_the_job_file(capsys, tmp_path):
 
 
 BAD_JOBS = [
-    ("tpp = 3\n", "tpp: not a key that is known here"),
-    ("[layout]\ntpp = 3\n", "layout.tpp: not a key that is known here"),
+    ("tpp = 3\n", "plan.toml: `tpp`"),
+    ("[layout]\ntpp = 3\n", "did you mean `pp`?"),
     ("gpus = [[1]]\n", "gpus: "),
     ("gpus = 1e300\nmodel='llama3-8b'\n", "--gpus"),
     ("model = \n", "not valid TOML"),

@@ -29,7 +29,7 @@ from gpuscale.answers.finetune.words import (
 from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars
 from gpuscale.answers.peak import part_rows as compared_rows
-from gpuscale.answers.saved import launched
+from gpuscale.answers.saved import inputs_of, launched
 from gpuscale.answers.summary import figures_of, largest_parts, machine, taken_points
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.bench import BenchChange, Trial, enough, remedies
@@ -217,7 +217,7 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
     }
     return Document.layered(
         "memory",
-        inputs_of(case, trial.job),
+        job_inputs(case, trial.job),
         r,
         summary,
         details,
@@ -236,22 +236,18 @@ def kept_job(asked: Question, case: FinetuneCase, trial: Trial) -> dict[str, obj
     return job_of(asked, case, trial.job, f"expected: {trial.step.step_s:.3g} s a step, {memory}")
 
 
-def inputs_of(case: FinetuneCase, job: Job) -> dict[str, object]:
+def job_inputs(case: FinetuneCase, job: Job) -> dict[str, object]:
     """Return the inputs of an answer as its JSON has them."""
-    return {
-        "model": case.loaded.model.name,
-        "cluster": case.loaded.cluster.name,
-        "gpu": case.loaded.gpu.name,
-        "software": case.software.name,
-        "method": asdict(job.method),
-        "optimizer": job.optimizer.name,
-        "loss": job.loss,
-        "attention": job.attention,
-        "offload": sorted(job.offload),
-        "n_gpus": job.layout.n_gpus,
-        "mean_tokens": case.bench.mean_tokens,
-        **asdict(job.layout),
-    }
+    return inputs_of(
+        case.loaded,
+        job.layout,
+        method=asdict(job.method),
+        optimizer=job.optimizer.name,
+        loss=job.loss,
+        attention=job.attention,
+        offload=sorted(job.offload),
+        mean_tokens=case.bench.mean_tokens,
+    )
 
 
 def _parts_table(case: FinetuneCase, r: TuningMemory) -> Table:

@@ -12,7 +12,7 @@ from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, task_of
 from gpuscale.answers.finetune.case import default_software, make_case
-from gpuscale.answers.finetune.memory import inputs_of, kept_job, remedy_table
+from gpuscale.answers.finetune.memory import job_inputs, kept_job, remedy_table
 from gpuscale.answers.finetune.plan_blocks import (
     MOST_COMPARED,
     SEARCHED,
@@ -292,7 +292,7 @@ def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told
     }
     return Document.layered(
         "plan",
-        inputs_of(case, trial.job) | {"tokens": r.tokens},
+        job_inputs(case, trial.job) | {"tokens": r.tokens},
         r,
         summary,
         details,

@@ -8,7 +8,14 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import RL
-from gpuscale.answers.layout import experts_split, offloads_of, recompute_of, refuse_idle, said_of
+from gpuscale.answers.layout import (
+    data_parallel,
+    experts_split,
+    offloads_of,
+    recompute_of,
+    refuse_idle,
+    said_of,
+)
 from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.finetune.bench import MOVED_WHOLE
@@ -67,11 +74,7 @@ def settled(asked: Memory) -> Memory:
     Raises GpuscaleError for options that contradict one another or would do nothing.
     """
     split = asked.tp * asked.pp * asked.cp
-    n_gpus = asked.gpus or (asked.dp or 1) * split
-    if asked.dp and asked.dp * split != n_gpus:
-        raise GpuscaleError(
-            f"--dp {asked.dp} with tp*pp*cp = {split} means {asked.dp * split} GPUs"
-        )
+    n_gpus = data_parallel(asked, asked.pp) * split
     refuse_idle(asked)
     batch, micro = asked.global_batch, asked.micro_batch
     if asked.accumulation is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
@@ -11,7 +11,7 @@ from gpuscale.answers.memory.verdict import verdict_of
 from gpuscale.answers.options import Wired, usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars, part_rows
-from gpuscale.answers.saved import command_of, launched, saved_job
+from gpuscale.answers.saved import command_of, inputs_of, launched, saved_job
 from gpuscale.answers.summary import (
     asked_for,
     chance_tone,
@@ -312,17 +312,9 @@ def _stage_table(r: TrainingMemory) -> Any:
 
 
 def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, object]:
-    return {
-        "model": loaded.model.name,
-        "cluster": loaded.cluster.name,
-        "gpu": loaded.gpu.name,
-        "catalogue": asked.catalogue,
-        "software": loaded.specs["software"].name,
-        "recipe": asked.recipe or "",
-        "n_gpus": layout.n_gpus,
-        **asdict(layout),
-        **({"settings": said} if (said := asked.job_settings.said) else {}),
-    }
+    settings = {"settings": said} if (said := asked.job_settings.said) else {}
+    named = {"catalogue": asked.catalogue, "recipe": asked.recipe or ""}
+    return inputs_of(loaded, layout, **named, **settings)
 
 
 def _terms(

@@ -83,9 +83,7 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         common=1,
     )
     gpu: Asked[str | None] = text(options.GPU, common=1)
-    catalogue: Asked[str | None] = text(
-        "Hardware figures: vendor, or documents (as they round). [default: vendor]"
-    )
+    catalogue: Asked[str] = options.catalogue()
     seq_len: options.Sizes = options.sizes(
         options.SEQ_LEN,
         most=2**28,
@@ -129,7 +127,9 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
     steps: Asked[int | None] = whole(
         "Steps of the run, for hours and dollars.", most=1e9, group="fine-tuning", tasks=TUNE
     )
-    objective: Asked[str | None] = text(f"{', '.join(OBJECTIVES)}.", known=OBJECTIVES, **SEARCHED)
+    objective: Asked[str] = text(
+        f"{', '.join(OBJECTIVES)}.", OBJECTIVES[0], known=OBJECTIVES, **SEARCHED
+    )
     fit: Asked[str | None] = text(
         "What fits: safe (the upper end of the memory interval), expected, or tight (the lower "
         "end). [default: safe, else expected]",

@@ -24,8 +24,9 @@ from gpuscale.core.search.burden import risks
 from gpuscale.core.search.results import SearchResult
 from gpuscale.core.step.operators import peak_flop_per_s
 from gpuscale.core.verdict import deciding
-from gpuscale.io.jobs import job_toml, step_interval
+from gpuscale.io.jobs import step_interval
 from gpuscale.io.step import memory_interval_factor
+from gpuscale.io.toml_out import table_to_toml
 
 
 def board_of(case: PlanCase, layout: Layout) -> tuple[LimitRow, ...]:
@@ -147,7 +148,7 @@ def plan_result(
 
 def _decides(case: PlanCase, request: Request, best: Estimate) -> str:
     """Ask for the loss kernel where nobody said it and it decides whether the layout fits."""
-    if not best.fits or request.settings.loss is not None:
+    if not best.fits or request.asked.job_settings.loss is not None:
         return ""
     p, named = case.problem.memory_parameters, bool(request.asked.software)
     moves = loss_moves(case.problem.memory_facts, best.layout, p, named)
@@ -164,8 +165,10 @@ class JobAnswer:
 
 def said_job(table: Mapping[str, Any], request: Request) -> JobAnswer:
     """Job with the dimensions that are pinned, and its text."""
-    pins = dict(request.pins)
-    return JobAnswer({**table, "layout": pins}, job_toml(dict(table), pins))
+    pins = dict(request.asked.pinned)
+    known = {key: value for key, value in table.items() if value is not None}
+    text = table_to_toml(known | ({"layout": pins} if pins else {}))
+    return JobAnswer({**table, "layout": pins}, text)
 
 
 def used_job(case: PlanCase, request: Request) -> dict[str, object]:
@@ -178,7 +181,7 @@ def used_job(case: PlanCase, request: Request) -> dict[str, object]:
         "seq_len": facts.seq_len,
         "precision": ",".join(case.space.precision),
         "software": request.software,
-        "objective": request.objective,
+        "objective": request.asked.objective,
     }
     if request.asked.global_batch:
         job["global_batch"] = facts.global_batch_size
@@ -197,15 +200,15 @@ def inputs_of(case: PlanCase, request: Request) -> dict[str, object]:
         "model": case.loaded.model.name,
         "cluster": case.cluster.name,
         "gpu": case.loaded.gpu.name,
-        "catalogue": request.catalogue,
+        "catalogue": request.asked.catalogue,
         "n_gpus": case.n_gpus,
         "seq_len": facts.seq_len,
         "global_batch_size": facts.global_batch_size,
         "asked_batch_tokens": case.batch.asked_tokens,
         "precision": list(case.space.precision),
         "software": case.loaded.specs["software"].name,
-        "objective": request.objective,
-        "pins": dict(request.pins),
+        "objective": request.asked.objective,
+        "pins": dict(request.asked.pinned),
         "maturity": case.problem.software.maturity.name,
         "settings": taken(case.problem, request).said,
         "facts": asdict(replace(facts, runs_on=replace(facts.runs_on, refused=()))),

@@ -74,7 +74,7 @@ def load_case(request: Request, cluster: str) -> Loaded:
         asked,
         cluster=cluster,
         model=asked.model,
-        catalogue=request.catalogue,
+        catalogue=request.asked.catalogue,
         others={"software": load_software(request.software)},
         wires=asked.wires,
     )
@@ -132,13 +132,13 @@ def make_case(
     """
     _check_size(loaded.cluster, n_gpus)
     software = loaded.specs["software"]
-    refuse_settings(software, request.settings)
+    refuse_settings(software, request.asked.job_settings)
     names = precisions(request, loaded)
     facts = facts_of(loaded.model, seq_len, batch.sequences, n_gpus, capabilities_of(software))
     facts = replace(facts, stage_layers=request.asked.pipeline_layout)
-    _check_layers(request.pins, facts)
+    _check_layers(request.asked.pinned, facts)
     problem = job_problem(
-        loaded, facts, request.settings, names[0], request.pinned_degrees(batch.sequences)
+        loaded, facts, request.asked.job_settings, names[0], request.pinned_degrees(batch.sequences)
     )
     facts = problem.facts
     problem = replace(problem, fit_factor=fit_factor(request.asked.fit or "safe", software.name))

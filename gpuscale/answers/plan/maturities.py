@@ -35,7 +35,7 @@ def by_maturity(
 def _of(case: PlanCase, request: Request, best: Estimate, run: Run | None, name: str) -> ByMaturity:
     problem, software = case.problem, case.loaded.specs["software"].name
     if name != problem.software.maturity.name:
-        wanted = replace(request.settings, maturity=name)
+        wanted = replace(request.asked.job_settings, maturity=name)
         degrees = LeastDegrees.of(best.layout)
         problem = job_problem(case.loaded, problem.facts, wanted, case.precision, degrees)
     step = estimate(problem, best.layout).step
@@ -54,7 +54,7 @@ def _of(case: PlanCase, request: Request, best: Estimate, run: Run | None, name:
 
 def taken(problem: Problem, request: Request, layout: Layout | None = None) -> JobSettings:
     """Leave out of settings what says nothing of the layout, unless it was said."""
-    said, settled = request.settings, problem.facts.settings
+    said, settled = request.asked.job_settings, problem.facts.settings
     found = replace(settled, maturity=said.maturity, balance=said.balance)
     if layout is None or layout.recompute != "selective":
         found = replace(found, recompute_modules=said.recompute_modules)

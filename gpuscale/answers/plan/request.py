@@ -11,15 +11,18 @@ from gpuscale.answers.ask import Question, Swept, fields_of
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import told
 from gpuscale.answers.saved import typed
+from gpuscale.answers.sweep import option_names
 from gpuscale.answers.table import question_of
 from gpuscale.core.layout import RECOMPUTE
 from gpuscale.core.plan.scan import Conditions
+from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.maturity import LeastDegrees
+from gpuscale.io.text import read_text, shown_name
+from gpuscale.io.toml import parse_toml
 
 if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
-    from gpuscale.core.settings import JobSettings
     from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
@@ -44,12 +47,8 @@ class Request:
     """A planning job, read, with its defaults; what needs the model or cluster is read later."""
 
     asked: Plan  # over its job file
-    catalogue: str
     software: str
-    objective: str
     conditions: Conditions
-    pins: Mapping[str, int | str]
-    settings: JobSettings
     job: Mapping[str, Any]  # what was said, for plan.toml
     said: Mapping[str, str]  # who said it: name -> option, or line of the job file
 
@@ -61,7 +60,8 @@ class Request:
         """
         c = self.conditions
         timed = c.deadline_s is not None or c.max_step_s is not None
-        if self.objective == "fewest-gpus" or timed or (c.any and self.objective != "step-time"):
+        objective = self.asked.objective
+        if objective == "fewest-gpus" or timed or (c.any and objective != "step-time"):
             return "fewest"
         if c.budget_usd is not None:
             return "fastest"
@@ -87,8 +87,8 @@ class Request:
     @property
     def pin_texts(self) -> dict[str, str]:
         """Pins as `core.plan.pins.pin_space` reads them."""
-        texts = {k: str(v) for k, v in self.pins.items() if k != "pipeline_layout"}
-        if self.settings.recompute_modules:
+        texts = {k: str(v) for k, v in self.asked.pinned.items() if k != "pipeline_layout"}
+        if self.asked.recompute_modules:
             texts.setdefault("recompute", "selective")
         return texts
 
@@ -124,14 +124,10 @@ def read_request(asked: Plan) -> Request:
         asked = with_accumulation(asked, asked.gpus[0])
     request = Request(
         asked=asked,
-        catalogue=asked.catalogue or "vendor",
         software=asked.software or usual_software(*asked.clusters, catalogue=asked.catalogue),
-        objective=asked.objective or "step-time",
         conditions=Conditions(
             asked.deadline, asked.budget, asked.mfu_at_least, asked.max_step_time
         ),
-        pins=asked.pinned,
-        settings=asked.job_settings,
         job=_said(asked),
         said={**said, **lines},
     )
@@ -146,10 +142,18 @@ def with_job(asked: Plan) -> tuple[Plan, dict[str, str]]:
     """Fill a question up from its job file: what is asked wins; say what stands where in it."""
     if asked.job is None:
         return asked, {}
+    from gpuscale.answers.study.jobs import fields_named
     from gpuscale.core.plan.pins import FLAGS
-    from gpuscale.io.jobs import read_job
 
-    values, lines = read_job(asked.job, job_keys(type(asked)), (*FLAGS, "pipeline_layout"))
+    text, name = read_text(asked.job), shown_name(asked.job)
+    table, keys = parse_toml(text, name), (*FLAGS, "pipeline_layout", *job_keys(type(asked)))
+    options = {o: field for o, field in option_names(type(asked)).items() if field in keys}
+    layout = fields_named(table.pop("layout", {}), options, f"[layout] of {name}")
+    values = {k: _text(v) for k, v in {**layout, **fields_named(table, options, name)}.items()}
+    lines = {
+        one.split("=")[0].strip().replace("-", "_"): f"{name}:{i}"
+        for i, one in reversed([*enumerate(text.splitlines(), 1)])
+    }
     if asked.gpu is not None:
         values.pop("cluster", None)
     for one, other in (("batch_tokens", "global_batch"), ("global_batch", "batch_tokens")):
@@ -159,7 +163,7 @@ def with_job(asked: Plan) -> tuple[Plan, dict[str, str]]:
     wanted: dict[str, Any] = {
         k: v for k, v in values.items() if getattr(asked, k) in ((), None, known[k][0].default)
     }
-    return replace(asked, job=None, **wanted), {k: lines[k] for k in wanted}
+    return replace(asked, job=None, **wanted), {k: lines.get(k, name) for k in wanted}
 
 
 def _said(asked: Plan) -> dict[str, Any]:
@@ -179,6 +183,14 @@ def _said(asked: Plan) -> dict[str, Any]:
         if value:
             found[key] = _number(value)
     return found
+
+
+def _text(value: Any) -> Any:
+    """Numbers, booleans and lists as the text that the flag of the same name takes."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    plain = isinstance(value, list) and all(isinstance(v, str | int | bool) for v in value)
+    return typed(tuple(map(_text, value)) if plain else value)
 
 
 def _number(value: Any) -> Any:
@@ -241,23 +253,16 @@ def batches_of(request: Request, model: ModelSpec, seq_len: int) -> tuple[Global
     return tuple(GlobalBatch(tokens, sequences_for(tokens, seq_len), origin) for tokens in asked)
 
 
-ONE = ("gpus", "cluster", "seq_len", "global_batch")
-"""Fields of a plan that may be several: the first is the run's."""
-
-
 def of_plan(asked: Plan) -> Question:
-    """Make the question about the run of a plan."""
-    diagnose: Any = question_of("diagnose")  # by name: it asks for plans itself
-    known = fields_of(type(asked))
-    given = {}
-    for name in fields_of(diagnose):
-        if name in known and name not in ("model", "software"):
-            value = getattr(asked, name)
-            if name in ONE and isinstance(value, tuple):
-                value = value[0] if value else None
-            if value not in (None, ()) and value != known[name][0].default:
-                given[name] = str(value) if name == "gpus" else value
-    kind = None if asked.method else "pretrain"
-    model = (asked.model,) if asked.model else ()
-    question: Question = diagnose(model, software=asked.software, kind=kind, **given)
-    return question
+    """Make the question about the run of a plan: of fields that may be several the first is its."""
+    several = ("gpus", "cluster", "seq_len", "global_batch")
+    first = {name: next(iter(getattr(asked, name)), None) for name in several}
+    return made_of(
+        question_of("diagnose"),  # by name: it asks for plans itself
+        asked,
+        **{**first, "gpus": first["gpus"] and str(first["gpus"])},
+        run=(asked.model,) if asked.model else (),
+        model=None,
+        kind=None if asked.method else "pretrain",
+        settings=(),
+    )

@@ -80,7 +80,7 @@ def scan_plan(request: Request) -> Document:
         if scan.interrupted:
             raise KeyboardInterrupt
         raise GpuscaleError(scan.skipped[0] if scan.skipped else "nothing was searched")
-    chosen = choose(scan.rows, request.objective, request.size_wanted)
+    chosen = choose(scan.rows, request.asked.objective, request.size_wanted)
     at = scan.rows.index(chosen) if chosen else 0
     if chosen and request.size_wanted and not scan.interrupted:
         scan.rows[at] = _settled(scan, at)
@@ -119,7 +119,8 @@ def _check(request: Request) -> None:
 
 def _check_prices(request: Request, loaded: Loaded) -> None:
     """Refuse to compare prices that are not known."""
-    wanted = request.conditions.budget_usd is not None or request.objective == "tokens-per-dollar"
+    asked = request.asked
+    wanted = asked.budget is not None or asked.objective == "tokens-per-dollar"
     if wanted and rate_of(loaded.cluster, given_price(request, loaded.cluster)) is None:
         raise GpuscaleError(
             f"no price of {loaded.cluster.name} is known", "give one, as --price '2.5 USD/h'"

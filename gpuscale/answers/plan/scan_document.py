@@ -66,8 +66,8 @@ def headline(scan: PlanScan, rows: Sequence[ScanRow], chosen: ScanRow | None) ->
         "tokens-per-dollar": "the most tokens per dollar",
         "memory-headroom": "the most memory left",
         "fewest-gpus": "the fewest GPUs that fit",
-    }.get(request.objective, "the fastest")
-    if request.size_wanted in ("fewest", "most") and request.objective == "step-time":
+    }.get(request.asked.objective, "the fastest")
+    if request.size_wanted in ("fewest", "most") and request.asked.objective == "step-time":
         what = f"the {request.size_wanted} GPUs"
     if scan.gaps and request.size_wanted == "fewest" and what.startswith("the fewest"):
         what = "the fewest GPUs tried"  # fewer between them may do
@@ -161,14 +161,14 @@ def scan_inputs(scan: PlanScan) -> dict[str, object]:
         "model": scan.cases[0].loaded.model.name,
         "clusters": list(request.asked.clusters),
         "gpus": list(request.asked.gpus),
-        "catalogue": request.catalogue,
+        "catalogue": request.asked.catalogue,
         "tokens": request.asked.tokens or scan.cases[0].loaded.model.training_tokens,
         "software": request.software,
         "precision": list(scan.cases[0].space.precision),
-        "objective": request.objective,
+        "objective": request.asked.objective,
         "conditions": asdict(request.conditions),
         "scaling": scan.request.asked.scaling,
-        "pins": dict(request.pins),
+        "pins": dict(request.asked.pinned),
         "changed": list(scan.cases[0].loaded.changes),
     }
 
@@ -234,7 +234,7 @@ def scan_document(scan: PlanScan, rows: Sequence[ScanRow], at: int | None) -> Do
         "cluster": ",".join(request.asked.clusters),
         "precision": ",".join(first.space.precision),
         "software": request.software,
-        "objective": request.objective,
+        "objective": request.asked.objective,
     }
     job = said_job({**usual, **request.job}, request)
     result = ScanAnswer(chosen, chosen is not None, tuple(rows), job.job, job.job_toml)

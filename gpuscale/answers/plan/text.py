@@ -185,7 +185,7 @@ def taken_of(case: PlanCase, request: Request, recompute: str) -> tuple[str, ...
         (asked.software, case.loaded.specs["software"].name, "--software"),
         (asked.precision, ", ".join(case.space.precision), "--precision"),
         (
-            not own or request.settings.recompute_modules,
+            not own or request.asked.job_settings.recompute_modules,
             f"recomputed: {', '.join(own or ())}",
             "--recompute-modules",
         ),

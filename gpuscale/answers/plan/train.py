@@ -151,7 +151,7 @@ def training_plan(asked: Plan) -> Document:
     """Answer a training question."""
     request = read_request(asked)
     many = request.n_cases > 1 or request.conditions.any or asked.scaling
-    if many or request.objective in ("fewest-gpus",):
+    if many or request.asked.objective in ("fewest-gpus",):
         from gpuscale.answers.plan.scan import scan_plan
 
         return scan_plan(request)
@@ -212,7 +212,7 @@ def _sections(
 
 def _by_objective(case: PlanCase, request: Request, result: SearchResult) -> Layout | None:
     """Layout that the objective picks; of one case all but memory mean the fastest."""
-    headroom = request.objective == "memory-headroom" and not result.interrupted
+    headroom = request.asked.objective == "memory-headroom" and not result.interrupted
     if headroom and result.fastest is not None:
         return most_headroom(case.problem, case.space, result.fastest).layout
     return best_or_closest(case, result)
@@ -264,7 +264,7 @@ def document_of(
     others: list[Block] = [alternatives_table(r)] if r.alternatives else []
     if slow := ", ".join(r.slow_families):
         others.append(Text(f"Fit, but take more than {FAMILY_CUTOFF:g}x as long: {slow}."))
-    headroom = request.objective == "memory-headroom" and r.fits
+    headroom = request.asked.objective == "memory-headroom" and r.fits
     others += [Text(HEADROOM_NOTE)] if headroom else []
     details: dict[str, list[Block]] = {
         "figures": figures,

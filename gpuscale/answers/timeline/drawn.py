@@ -11,6 +11,7 @@ from gpuscale.answers.memory.train import layout_text, loaded_of
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.plan.train import timeline_of
+from gpuscale.answers.saved import inputs_of
 from gpuscale.answers.summary import memory_point, taken_points, tone_of
 from gpuscale.core.layout import Settled
 from gpuscale.core.quantity import format_si
@@ -114,17 +115,9 @@ def _document(
         "stages": [_table(line), *changed(loaded)],
     }
     result = _result(asked, loaded, problem, layout, line)
-    inputs = {
-        "model": loaded.model.name,
-        "cluster": loaded.cluster.name,
-        "gpu": loaded.gpu.name,
-        "software": asked.software or loaded.specs["software"].name,
-        "n_gpus": layout.n_gpus,
-        **asdict(layout),
-    }
     return Document.layered(
         "timeline",
-        inputs,
+        inputs_of(loaded, layout),
         result,
         _summary(result, head),
         details,
