@@ -88,6 +88,8 @@ class FrameworkFile(Spec):
     fixed: dict[str, Any] = Field(default_factory=dict)  # options that every file has
     names: dict[str, str] = Field(default_factory=dict)  # model preset -> its name of the model
     unsaid: dict[str, str] = Field(default_factory=dict)  # field -> why it cannot say it
+    beyond: dict[str, str] = Field(default_factory=dict)  # PATH or PATH ~ PATTERN -> what is not
+    # predicted of a file that has it; `{}` is its value
     row: tuple[RowSpec, ...] = ()
     hook: tuple[HookSpec, ...] = ()
 

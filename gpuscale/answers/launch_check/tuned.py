@@ -304,6 +304,8 @@ def _samples(found: Found, batch: int) -> dict[str, Any]:
 
     given: dict[str, Any] = dict(found.rl)
     group = given.get("group") or 1
+    if batch < int(given.get("prompts") or 0) * int(group):
+        given["global_batch"] = batch  # of an update, of which a step has several
     given["prompts"] = given.get("prompts") or max(1, batch // int(group))
     reference = framework_habits(software_of(found), {"task": given["method"]}).get("reference")
     if "no_kl" in given and not given["no_kl"] and reference and not reference.value:

@@ -76,8 +76,8 @@ def number_of(word: Any) -> int | None:
 
 
 def sharded(word: str) -> int:
-    """ZeRO stage of a word of torch's FSDP."""
-    if "NO_SHARD" in word.upper():
+    """ZeRO stage of a word of torch's FSDP, or of what stands in its place."""
+    if "NO_SHARD" in word.upper() or "DDP" in word.upper():
         return 0
     return 2 if "GRAD_OP" in word.upper() else 3
 
@@ -174,8 +174,9 @@ def put(framework: FrameworkFile, at: Nested, whole: bool = True) -> None:
         name = FIELDS.get(row.field, row.field)
         if name == "model_name":
             word = value = named_model(str(word).strip("'\""))
-        if UNSET in str(word):
+        if UNSET in str(word) or (value is None and _stands_for(row, str(word))):
             found.unread[row.field] = str(word).replace(UNSET, "")
+            said.add(row.field)
         elif value is None and name == "optimizer":
             found.optimizer = str(word)
         elif value is None:
@@ -190,6 +191,12 @@ def put(framework: FrameworkFile, at: Nested, whole: bool = True) -> None:
             _assign(found, FIELDS.get(row.field, row.field), row.usual)
             if row.kind == "number" and row.option and row.field in TAKEN:
                 found.notes.append(f"{row.option[0]} {row.usual}, its default")
+
+
+def _stands_for(row: RowSpec, word: str) -> bool:
+    """Whether a word where a number belongs is left for a person to put in: `TO_BE_FILLED`."""
+    blank = re.fullmatch(r"<.*>|_*[A-Z]+(_[A-Z]+)+_*|\?\?\?|x{2,}", word.strip("'\" "))
+    return row.kind == "number" and not row.words and blank is not None
 
 
 def _put_unknown(found: Found, row: RowSpec, option: str, word: str) -> None:

@@ -48,6 +48,8 @@ def command(words: list[str], stem: str) -> Found | None:
         inner = [w for w in words if "pretrain_" in w and " " in w]
         if inner:
             return command(inner[0].split(), stem)
+    if words[:3] == ["ray", "job", "submit"] and "--" in words:
+        words = words[words.index("--") + 1 :]
     words = containers.started_by(words)
     if engine := serving.engine_of(words):
         return serving.read(words, engine)
@@ -76,7 +78,7 @@ def command(words: list[str], stem: str) -> Found | None:
         return rl.read_openrlhf(words, table)
     if swift.is_swift(words):
         return swift.read(words, table)
-    if {"model_name_or_path", "per_device_train_batch_size", "deepspeed"} & set(table):
+    if trainer.is_command(table):
         return trainer.read_command(words, table)
     return None
 

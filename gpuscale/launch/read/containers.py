@@ -125,7 +125,8 @@ def _entrypoint(one: Table, line: list[str]) -> str:
     text = " ".join(line)
     program = program_of(image)
     if not program and "--model" in text:
-        own = (name for option, name in ONLY.items() if option in text or name[:4] in image)
+        around = " ".join((text, *variables_of({key: one.get(key) for key in VARIABLES})))
+        own = (name for option, name in ONLY.items() if option in around or name[:4] in image)
         program = next(own, "")
     named = re.search(
         r"\b(vllm serve|python3?|bash|sh|sglang|[\w-]+-launcher|llama-server)\b", text
@@ -147,7 +148,7 @@ def _options_of(one: Table, program: str) -> str:
         return ""
     known = ENGINES["llamacpp" if prefix else "tgi"].options
     said = []
-    own = {key: one.get(key) for key in ("env", "environment")}
+    own = {key: one.get(key) for key in VARIABLES}
     for name, value in variables_of(own).items():
         option = f"--{name.removeprefix(prefix).lower().replace('_', '-')}"
         option = OLDER.get(option, option)
@@ -156,6 +157,8 @@ def _options_of(one: Table, program: str) -> str:
     return " ".join(said)
 
 
+VARIABLES = ("env", "envs", "environment")
+"""Keys of the variables that a YAML gives its commands."""
 OLDER = {"--n-parallel": "--parallel", "--max-total-token": "--max-total-tokens"}
 """Options whose variable has another name."""
 
@@ -172,7 +175,7 @@ def variables_of(table: Table) -> dict[str, str]:
     """Variables that a YAML gives its commands: a table, `NAME=VALUE` texts, or name and value."""
     found: dict[str, str] = {}
     for one in tables_in(table):
-        for key in ("env", "envs", "environment"):
+        for key in VARIABLES:
             given = one.get(key)
             if isinstance(given, dict):
                 found |= {str(k): str(v) for k, v in given.items() if isinstance(v, (str, int))}
@@ -200,7 +203,7 @@ def _given(table: Table) -> dict[str, str]:
     """Variables that dstack and SkyPilot themselves set, from the resources asked for."""
     asked = table.get("resources") if isinstance(table.get("resources"), dict) else None
     text = str((asked.get("gpu") or asked.get("accelerators") or "") if asked else "")
-    gpus = re.search(r"(?:^|:)\s*(\d+)\b(?!\s*GB|\.\.)", text.strip("{}'\""), re.I)
+    gpus = COUNTED.search(text.strip("{}'\""))
     nodes = next((table[k] for k in ("nodes", "num_nodes") if isinstance(table.get(k), int)), 1)
     found = {"DSTACK_NODES_NUM": str(nodes), "SKYPILOT_NUM_NODES": str(nodes)}
     if gpus:
@@ -208,6 +211,12 @@ def _given(table: Table) -> dict[str, str]:
         found |= dict.fromkeys(names, gpus[1])
         found["DSTACK_GPUS_NUM"] = str(int(gpus[1]) * nodes)
     return found
+
+
+COUNTED = re.compile(r"(?:^|:)\s*(\d+)\b(?!\s*GB|\.\.)", re.IGNORECASE)
+"""Number of GPUs in a word for them: `A100:80GB:8`."""
+DSTACK = ("task", "service", "dev-environment")
+"""Types of dstack's configurations: one GPU where no number is said."""
 
 
 def _words(value: Any) -> list[str]:
@@ -228,8 +237,10 @@ def put_machines(table: Table, held: HeldCommand, found: Found) -> None:
             if str(one.get(key, "")).isdigit():
                 gpus = int(str(one[key]))
         text = str(one.get("accelerators") or one.get("gpu") or "")
-        if match := re.search(r":(\d+)", text):
+        if match := COUNTED.search(text.strip("{}'\"")):
             gpus = gpus or int(match[1])
+        if text and "type" in table and str(table["type"]) in DSTACK:
+            gpus = gpus or 1
         if isinstance(one.get("replicas"), int) and "template" in one:
             replicas += one["replicas"]
         named = next((str(one[key]) for key in PRODUCT_KEYS if key in one), text)

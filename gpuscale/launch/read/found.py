@@ -109,7 +109,7 @@ class Found(Said):
             return self.n_gpus
         if self.n_nodes and self.gpus_per_node:
             return self.n_nodes * self.gpus_per_node
-        return None if "n_gpus" in self.unread else self.usual_gpus
+        return None if {"n_gpus", "n_nodes"} & set(self.unread) else self.usual_gpus
 
 
 def main_of(found: list[Found]) -> list[Found]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,12 +48,23 @@ class Kind:
         found = Found(self.kind, software=self.software, method=self.method)
         at = Nested(found, table)
         put(dialect(self.kind), at)
+        found.cp_kind = found.cp_kind if found.cp > 1 else None
+        put_beyond(at)
         if reader := READERS.get(self.kind):
             reader(at)
         put_unheard(found, table, at.heard, known_keys(self.kind))
         if self.beside and (other := at.text(self.beside)):
             found.beside.append(other)
         return found
+
+
+def put_beyond(at: Nested) -> None:
+    """Say what a file has of which its framework's file says that it is not predicted."""
+    for asked, why in dialect(at.found.kind).beyond.items():
+        path, _, like = asked.partition(" ~ ")
+        value = at.get(path)
+        if value is not None and re.search(like, str(value), re.IGNORECASE):
+            at.found.beyond.append(why.format(value))
 
 
 KINDS = {

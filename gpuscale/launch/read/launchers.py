@@ -111,7 +111,7 @@ def read_size(text: str, script: Script, found: Found) -> None:
         total = (
             _first(given, TOTAL) or _included(given.get("--include", given.get("-i", ""))) or total
         )
-    if told or "n_gpus" in found.unread:
+    if told or {"n_gpus", "n_nodes"} & set(found.unread):
         return
     variables = script.variables
     nodes = nodes or _first(variables, NODE_VARIABLES)

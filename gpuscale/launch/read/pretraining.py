@@ -56,8 +56,6 @@ def _foundry(at: Nested, dims: Dims, style: dict[str, bool]) -> None:
     found.zero_stage = sharded(at.text(f"{fsdp}.sharding_strategy")) if shards else 0
     if (stage := at.number("deepspeed_config.zero_optimization.stage")) is not None:
         found.zero_stage, found.software = stage, "deepspeed"  # Composer hands it on
-    if re.search(r"(^|_)(t5|bert)", kind):
-        found.beyond.append(f"{kind}: not the training of a decoder-only language model")
     if found.model_name:
         named = "lora" if at.get("model.peft_config") is not None else "full"
         named = "dora" if at.true("model.peft_config.use_dora") else named
@@ -91,9 +89,6 @@ def _lingua(at: Nested, dims: Dims, style: dict[str, bool]) -> None:
     found = at.found
     shards, replicas = at.number("distributed.dp_shard"), found.dp_replicate
     found.n_gpus = shards * replicas * found.tp if shards and replicas else None
-    others = ("state_dim", "conv_size", "lru_dim")
-    if other := next((key for key in others if at.get(f"model.{key}")), ""):
-        found.beyond.append(f"model.{other}: a recurrent model, whose training is not predicted")
     multiple = at.number("model.multiple_of") or 256
     factor = float(at.text("model.ffn_dim_multiplier") or 1.0)
     wide = int(2 * 4 * (dims["hidden"] or 0) / 3 * factor)
@@ -111,8 +106,6 @@ def _levanter(at: Nested, dims: Dims, style: dict[str, bool]) -> None:
     for key in ("train_batch_size", "per_device_parallelism"):
         if isinstance(at.get(f"trainer.{key}"), list):
             found.beyond.append(f"trainer.{key} has several stages: give a file of one")
-    if kind in ("whisper", "backpack", "asr"):
-        found.beyond.append(f"model type {kind}: not the training of a decoder-only language model")
     gpt2 = kind in ("", "gpt2") or "starcoder" in kind
     if found.seq_len is None:
         found.seq_len = {"": 1024, "gpt2": 1024, "llama": 2048}.get(kind)

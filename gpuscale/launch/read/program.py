@@ -48,8 +48,8 @@ RUNNERS = ("uv", "poetry", "pdm", "pixi", "nohup", "time", "conda", "exec", "std
 def _name_of(words: list[str]) -> str:
     """Name of the program of a command: its first Python file or the module behind `-m`."""
     script = next((w.rsplit("/", 1)[-1] for w in words if w.endswith(".py")), "")
-    module = words[words.index("-m") + 1] if not script and "-m" in words[:-1] else ""
-    return (script or module).lower()
+    named = (b for a, b in zip(words, words[1:], strict=False) if a in ("-m", "--module"))
+    return (script or next(named, "")).lower()
 
 
 def _trains(words: list[str]) -> bool:
@@ -86,8 +86,9 @@ def of_script(script: Script) -> tuple[Found, list[str]] | None:
     for at, words in trained or rest or started:
         rest_of = words[at + 1 :]
         start = next((i for i, w in enumerate(rest_of) if w.endswith(".py")), None)
-        if start is None and "-m" in rest_of[:-1]:
-            start = rest_of.index("-m") + 1
+        module = next((m for m in ("-m", "--module") if m in rest_of[:-1]), "")
+        if start is None and module:
+            start = rest_of.index(module) + 1
         if start is None:
             continue
         found = Found("program", software="", version="")

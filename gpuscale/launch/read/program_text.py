@@ -83,6 +83,7 @@ class Program(Evaluator):
         self.plain: set[str] = set()  # classes of its own, of no other kind
         self.own: set[str] = set()  # names of modules that stand near
         self.runs: dict[int, int] = {}  # function -> times that it was read
+        self.unreached: set[str] = set()  # functions called in branches that are not taken
         self.running: list[int] = []  # functions that are being read
         self.values: dict[int, Any] = {}  # call -> what it returned
         self.results: list[Any] = []  # of the functions that are being read
@@ -92,8 +93,10 @@ class Program(Evaluator):
         if isinstance(tree, ast.FunctionDef):
             self._defaults(tree.args)
         self._walk(body)
+        libraries = {id(f) for m in self.modules.values() if m for f in m.functions.values()}
         for function in [*self.functions.values(), *self.methods.values()] if main else ():
-            if not self.runs.get(id(function)):
+            elsewhere = function.name in self.unreached or id(function) in libraries
+            if not self.runs.get(id(function)) and not elsewhere:
                 self._run(function, {})
 
     def _walk(self, nodes: Iterable[ast.AST], fields: Table | None = None) -> None:
@@ -109,6 +112,9 @@ class Program(Evaluator):
                     self._both(node, fields)
                 else:
                     inner += node.body if taken else node.orelse
+                    left = map(ast.walk, node.orelse if taken else node.body)
+                    calls = (n.func for one in left for n in one if isinstance(n, ast.Call))
+                    self.unreached |= set(map(dotted, calls))
             elif isinstance(node, ast.IfExp) and (taken := self.truth(node.test)) is not None:
                 inner = [node.body if taken else node.orelse]
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -18,7 +18,7 @@ from gpuscale.launch.read.program_text import Look, Program, nowhere, unwarned
 from gpuscale.launch.read.recipe_scripts import read_recipe_script
 from gpuscale.launch.read.rl import GRPO_KEYS, put_rl
 from gpuscale.launch.read.served_tables import read_servers
-from gpuscale.launch.read.trainer import TOLD, read_arguments, read_deepspeed
+from gpuscale.launch.read.trainer import SWITCHES, TOLD, read_arguments, read_deepspeed
 
 
 def read_python(
@@ -237,7 +237,7 @@ def _found(program: Program, table: Table, adapters: bool, parsed: bool) -> Foun
         table["max_length"] = own[1]
     if not table.get("model_name_or_path") and (model := _own(program, MODEL, _is_hub_name)):
         table["model_name_or_path"] = model[1]
-    if not (parsed and "use_lora" in table):
+    if not (parsed and set(SWITCHES) & set(table)):
         table["use_lora"] = adapters
     method, sections = table.pop("rl", ""), table.get("deepspeed")
     found = read_arguments(table, "trainer", "")

@@ -132,9 +132,7 @@ def _skyrl(at: Nested) -> None:
     found.sequence_parallel = True if over else None
     found.cp_kind = "ulysses" if found.cp > 1 and not over else None
     found.method = "lora" if found.lora_rank else "full"
-    kept = at.true("trainer.algorithm.use_kl_loss", default=True)
-    kept |= at.true("trainer.algorithm.use_kl_in_reward")
-    put_rl(found, {**found.rl, "no_kl": not kept or None})
+    put_rl(found, found.rl)
 
 
 READERS = {"nemo-rl": _nemo_rl, "roll": _roll, "skyrl": _skyrl, "areal": _areal}

@@ -16,6 +16,8 @@ _NAMED = re.compile(r"(?<![\w.-])([\w.-]{2,80})(?=[\"']?(?:\s*[:=]\s*|[ \t]+(?!-
 _VALUE = re.compile(r"[^\s\"',;]+")
 _IN_ADDRESS = re.compile(r"://[^\s/:@]{0,80}:([^\s/@]{1,200})@")
 _WORD = re.compile(r"[^\s\"'`,;:=(){}\[\]<>|&$]+")
+_PLAIN = re.compile(r"[\d.eE+-]+|[A-Za-z]?[a-z]{1,9}|GPUs")
+"""Numbers, and words that stand in any sentence."""
 SHORTEST = 4
 """Characters of a value that is hidden; shorter ones are numbers and units."""
 HIDDEN = "***"
@@ -93,6 +95,6 @@ def _values(text: str) -> set[str]:
         word, before, after = match[0], text[match.start() - 1 : match.start()], match.end()
         said = text[after : after + 2].lstrip("\"'")[:1] in (":", "=")
         named = said or word.startswith("-") or before in ("$", "{")
-        if len(word) >= SHORTEST and not named and not re.fullmatch(r"[\d.eE+-]+", word):
+        if len(word) >= SHORTEST and not named and not _PLAIN.fullmatch(word):
             found.add(word)
     return found

@@ -90,12 +90,16 @@ CONFIGS: dict[str, str] = _WORDS["configs"]
 
 def _config(table: Table) -> Found | None:
     """Read a YAML for `vllm serve --config` or SGLang's: the options as keys."""
+    engine, options = str(table.get("engine")), table.get("engine_args")
+    if engine in CONFIGS and isinstance(options, dict):  # an entry of FlagScale's
+        return _line(engine, str(options.get("model") or ""), {**options, "model": None})
     names = {str(key).replace("_", "-") for key in table}
     if any(isinstance(value, dict) for key, value in table.items() if "config" not in str(key)):
         return None
     counts = {engine: len(names & set(known.split())) for engine, known in CONFIGS.items()}
     engine = max(counts, key=lambda name: counts[name])
-    model = table.get("model") or table.get("model_tag") or ""
+    called = str(table.get("served_model_name") or table.get("served-model-name"))
+    model = table.get("model") or table.get("model_tag") or (called if "/" in called else "")
     own = {"--host", "--port", *known_options("vllm").arity}
     alone = engine == "vllm" and all(f"--{name.removeprefix('no-')}" in own for name in names)
     if counts[engine] < 2 - alone or not isinstance(model, str):

@@ -38,6 +38,7 @@ def yaml_tables(name: str, text: str) -> list[Table]:
         raise NoLaunch(f"{name}: not YAML: {' '.join(str(error).split())[:120]}") from None
     if any(_size(one, {}) > MOST_VALUES for one in found):
         raise GpuscaleError(f"{name}: its aliases make more than {MOST_VALUES:,} values")
+    found = [each for one in found for each in (one if isinstance(one, list) else [one])]
     tables = [one for one in found if isinstance(one, dict)]
     if not tables:
         raise NoLaunch(f"{name}: a YAML mapping is expected")

@@ -132,6 +132,8 @@ def joined(found: Sequence[Found], rank: Mapping[str, int]) -> Found:
             first.method = other.method if first.method in ("full", "lora") else first.method
         if first.software in ("", "hf-trainer", "llama-factory", "fsdp") and other.kind in SHARDED:
             first.software = other.software
+    if first.method == "full":
+        first.lora_rank = None
     # a recipe that is named says what a file beside it leaves to it
     if first.model_name and first.kind == "megatron-bridge":
         first.unread.pop("layout", None)

@@ -277,20 +277,20 @@ def _true(table: Table, key: str) -> bool:
 def _method(table: Table, kind: str, found: Found) -> None:
     """Full, LoRA, QLoRA or DoRA, by each front end's own words."""
     bits = _number(table, "quantization_bit") or _number(table, "bits")
-    four_bit = _true(table, "load_in_4bit") or _true(table, "q_lora") or bits == 4
-    eight_bit = _true(table, "load_in_8bit") or bits == 8
+    four_bit = any([_true(table, key) for key in _WORDS["four_bit"]]) or bits == 4
+    eight_bit = any([_true(table, key) for key in _WORDS["eight_bit"]]) or bits == 8
     named = table.get("adapter") or table.get("finetuning_type") or table.get("train_mode")
     adapter = str(named or "").lower()
-    chosen = _true(table, "use_peft") or _true(table, "use_lora")
-    if not adapter and (chosen or found.lora_rank):
+    switches = [_true(table, key) for key in SWITCHES if key in table]
+    if not adapter and (any(switches) or (found.lora_rank and not switches)):
         adapter = "lora"
-    dora = _true(table, "use_dora") or _true(table, "peft_use_dora")
+    dora = any([_true(table, key) for key in _WORDS["dora"]])
     if adapter not in ("lora", "qlora"):
         found.method, found.weights = "full", "int8" if eight_bit else None
     elif eight_bit:
         found.method, found.weights = "dora" if dora else "lora", "int8"
     elif adapter == "qlora" or four_bit:
-        nested = [str(table.get(key)).lower() for key in NESTED]
+        nested = [str(table.get(key)).lower() for key in _WORDS["nested"]]
         base = "nf4-nodq" if "false" in nested else "nf4"
         found.method = "dora" if dora else "qlora"
         found.weights = base if dora or base != "nf4" else None
@@ -300,18 +300,25 @@ def _method(table: Table, kind: str, found: Found) -> None:
         found.lora_rank = 8 if kind == "llama-factory" else None
 
 
-NESTED = ("double_quantization", "use_bnb_nested_quant", "bnb_4bit_use_double_quant")
-"""Arguments that turn the second quantisation of 4-bit weights off."""
-
-
+SWITCHES: list[str] = _WORDS["adapts"]
+"""Arguments that turn adapters on or off."""
 ALONE = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 """Launchers under which a trainer that names no DeepSpeed and no FSDP holds replicas (DDP)."""
 
 
+def is_command(table: Table) -> bool:
+    """Whether a command has the arguments of a trainer of Hugging Face, and not more of its own."""
+    named = {"model_name_or_path", "deepspeed"} & set(table)
+    own = set(table) - TOLD - set(rl.GRPO_KEYS)
+    for framework in ("trainer", "trl", "llama-factory"):
+        own -= known_keys(framework)
+    return "per_device_train_batch_size" in table or bool(named and 2 * len(own) <= len(table))
+
+
 def read_command(words: list[str], table: Table) -> Found:
     """Read a command of a program with the arguments of a trainer of Hugging Face."""
-    programs = [w for w in words if w.endswith(".py")]
-    programs += [b for a, b in zip(words, words[1:], strict=False) if a == "-m" and "trl" in b]
+    programs = [b for a, b in zip(words, words[1:], strict=False) if a in ("-m", "--module")]
+    programs += [w for w in words if w.endswith(".py")]
     named = r"(?:^|_|\.)(dpo|orpo|simpo|grpo|rloo|ppo|rm|reward)(?![a-z])"
     last = programs[-1].rsplit("/", 1)[-1] if programs else ""
     if (method := re.search(named, last)) is not None:  # scripts of TRL and its kin

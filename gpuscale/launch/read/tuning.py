@@ -8,6 +8,7 @@ from typing import Any
 from gpuscale.core.finetune.method import canonical
 from gpuscale.launch.dialects.hooks import ATTENTION, MLP
 from gpuscale.launch.dialects.rows import precision_of, sharded
+from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.nested import Nested, put_shape
 from gpuscale.launch.read.rl import put_rl
 
@@ -46,8 +47,6 @@ def _torchtune(at: Nested) -> None:
     found = at.found
     builder = at.text("model._component_", "policy_model._component_", "policy._component_")
     found.model_name = builder_name(builder) if builder else None
-    if "vision" in builder or "multimodal" in builder:
-        found.beyond.append(f"{builder}: images too")
     part = "model" if at.get("model") is not None else "policy_model"
     if at.number(f"{part}.embed_dim"):
         put_shape(found, found.model_name or "model", at.dims("torchtune"), gated=True)
@@ -76,8 +75,6 @@ def _torchtune(at: Nested) -> None:
         put_rl(found, rl | {"max_response": at.number("max_generated_tokens")})
     if at.get("optimizer") is None and at.get("policy_model") is None:
         found.beyond.append("no optimizer: an evaluation or a generation, not a training")
-    if at.get("teacher_model") is not None:
-        found.beyond.append("teacher_model: distillation from a second model is not predicted")
 
 
 LITGPT_MAPS = {"query": True, "key": False, "value": True, "projection": False, "mlp": False}
@@ -107,29 +104,6 @@ def _litgpt(at: Nested) -> None:
     found.zero_stage, found.recompute = (3, "full") if several else (0, "none")
 
 
-def _veomni(at: Nested) -> None:
-    """VeOmni: FSDP2 by default, sequences over Ulysses, activations checkpointed."""
-    found = at.found
-    found.precision = "bf16"
-    mode = at.text(
-        "train.accelerator.fsdp_config.fsdp_mode", "train.data_parallel_mode", "train.dp_mode"
-    )
-    found.zero_stage = 0 if mode == "ddp" else 3
-    found.cp_kind = "ulysses" if found.cp > 1 else None
-    kept = "train.gradient_checkpointing.enable", "train.enable_gradient_checkpointing"
-    found.recompute = "full" if at.true(*kept, default=True) else "none"
-    if rank := at.number("model.lora_config.rank", "model.lora_config.r"):
-        found.method, found.lora_rank = "lora", rank
-    if "condition_model" in str(at.get("model")) or "dit" in at.text(
-        "train.trainer", "data.data_type"
-    ):
-        found.beyond.append("a diffusion model: not the training of a decoder-only language model")
-    elif at.get("data.mm_configs") is not None or at.get("model.encoders") is not None:
-        found.beyond.append(
-            "images, video or sound: more than a decoder-only language model trains"
-        )
-
-
 def _oumi(at: Nested) -> None:
     """oumi: a trainer of TRL or its own, with sections for adapters, FSDP and DeepSpeed."""
     found = at.found
@@ -148,73 +122,45 @@ def _oumi(at: Nested) -> None:
         stage = at.text("deepspeed.zero_stage")[-1:]
         found.zero_stage = int(stage) if stage.isdigit() else 0
     trainer = at.text("training.trainer_type").upper()
-    method = next((m for m in ("DPO", "GRPO", "KTO", "GKD") if m in trainer), "")
-    if method in ("DPO", "GRPO"):
+    if method := next((m for m in ("DPO", "GRPO") if m in trainer), ""):
         group = at.number("training.grpo.num_generations")
         longest = at.number("training.grpo.max_completion_length")
         prompt = at.number("training.grpo.max_prompt_length")
         rl = {"group": group, "prompt": prompt, "max_response": longest}
         put_rl(found, {"method": method.lower()} | (rl if method == "GRPO" else {}))
-    elif method:
-        found.beyond.append(f"trainer {trainer}: its loss and its second model are not predicted")
 
 
 def _automodel(at: Nested) -> None:
-    """NeMo Automodel: FSDP2 with tensor, context, pipeline and expert axes."""
-    found = at.found
-    target = at.text("model._target_")
-    found.precision = found.precision or "bf16"
-    if at.true("fp8.enabled"):
-        found.precision = "fp8"
-    strategy = at.text("distributed.strategy", "distributed._target_").lower()
-    found.zero_stage = 0 if "ddp" in strategy else 3
-    found.recompute = found.recompute or "none"
-    found.cp_kind = "ring" if found.cp > 1 else None
+    """NeMo Automodel: adapters of its own section."""
     if at.get("peft") is not None:
-        found.method, found.lora_rank = "lora", at.number("peft.dim") or 8
+        at.found.method, at.found.lora_rank = "lora", at.number("peft.dim") or 8
         if at.true("quantization.load_in_4bit"):
-            found.method = "qlora"
-    if "diffusion" in at.text("recipe").lower() + target.lower() or at.get("flow_matching"):
-        found.beyond.append("a diffusion model: not the training of a language model")
-    elif "ImageTextToText" in target or "Multimodal" in target:
-        found.beyond.append("images, video or sound: more than a language model trains")
+            at.found.method = "qlora"
 
 
 def _prime_rl(at: Nested) -> None:
     """prime-rl: a trainer and an orchestrator; the GPUs that train are those of the answer."""
-    found = at.found
-    name = at.text("model.name", "trainer.model.name")
-    found.model_name = name or None
-    found.precision = "bf16"
-    found.zero_stage = 3
-    part = "trainer.model" if at.get("trainer.model") is not None else "model"
-    found.recompute = "full" if at.true(f"{part}.ac") else "none"
-    found.cp_kind = "ring" if found.cp > 1 else None
-    if rank := at.number(f"{part}.lora.rank", "model.lora.rank"):
-        found.method, found.lora_rank = "lora", rank
-    nodes = at.number("deployment.num_train_nodes")
-    if nodes:
-        found.n_nodes = nodes
-        found.gpus_per_node = at.number("deployment.gpus_per_node") or 8
-    else:
-        found.n_gpus = at.number("deployment.num_train_gpus", "trainer_gpus", "trainer.gpus")
-    found.optimizer = at.text(f"{part.split('.')[0]}.optim.type", "optim.type") or None
+    found, rl = at.found, at.found.rl
+    found.method = "lora" if found.lora_rank else "full"
+    if found.n_nodes:
+        found.gpus_per_node, found.n_gpus = found.gpus_per_node or 8, None
     if at.get("orchestrator") is None:
         return
-    group = at.number("orchestrator.rollouts_per_example", "orchestrator.group_size")
-    batch = at.number("orchestrator.batch_size")
-    longest = at.number(
-        "orchestrator.sampling.max_tokens", "orchestrator.train.sampling.max_tokens"
-    )
+    group, batch = whole(rl.get("group")), at.number("orchestrator.batch_size")
     prompts = max(1, batch // group) if batch and group else None
-    put_rl(found, {"method": "grpo", "group": group, "prompts": prompts, "max_response": longest})
+    put_rl(found, {**rl, "method": "grpo", "prompts": prompts})
     found.global_batch_size = batch or found.global_batch_size
 
 
+def _veomni(at: Nested) -> None:
+    """VeOmni: adapters where their rank is said."""
+    at.found.method = "lora" if at.found.lora_rank else "full"
+
+
 READERS = {
+    "veomni": _veomni,
     "torchtune": _torchtune,
     "litgpt": _litgpt,
-    "veomni": _veomni,
     "oumi": _oumi,
     "nemo-automodel": _automodel,
     "prime-rl": _prime_rl,

@@ -11,6 +11,7 @@ from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys, put_unheard
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
+from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl
 from gpuscale.launch.read.tables import key_values
@@ -37,9 +38,7 @@ def read_verl_command(words: Sequence[str]) -> Found:
     name, folder = (given.get(key, "").strip("'\"") for key in CONFIG)
     if name and not name.removesuffix(".yaml").endswith(("ppo_trainer", "sft_trainer")):
         if "megatron_trainer" not in name:
-            found.beside.append(
-                "/".join([*folder.split("/"), name.removesuffix(".yaml") + ".yaml"])
-            )
+            found.beside.append(f"{folder or 'config'}/{name.removesuffix('.yaml')}.yaml")
             found.options = key_values(words)
     script = next((w for w in words[:4] if w.endswith(".sh")), "")
     if script and "actor_rollout_ref.model.path" not in key_values(words):  # it says the rest
@@ -122,8 +121,8 @@ def _verl_rollouts(at: Nested, rl: Table) -> None:
     """Prompts, samples, lengths and the engine's degree."""
     found = at.found
     estimator = str(rl["method"])
+    mini = at.number("actor_rollout_ref.actor.ppo_mini_batch_size") or 256  # prompts of an update
     if at.text("data.train_batch_size") == "0":  # fully asynchronous: between two handed over
-        mini = at.number("actor_rollout_ref.actor.ppo_mini_batch_size") or 256
         rl["prompts"] = mini * (at.number("async_training.require_batches") or 1)
     if ESTIMATORS.get(estimator) == "ppo":
         rl |= {"group": None, "rule_reward": not at.true("reward_model.enable") or None}
@@ -133,6 +132,9 @@ def _verl_rollouts(at: Nested, rl: Table) -> None:
     rl |= {"no_kl": not _has_kl(at) or None, "engine": None}
     rl |= {"group": None} if "rl.group" in found.unread else {}
     put_rl(found, rl)
+    if found.global_batch_size:
+        update = mini * (whole(found.rl.get("group")) or 1)
+        found.global_batch_size = min(found.global_batch_size, update)
     if at.true("trainer.val_only"):
         found.beyond.append("trainer.val_only: an evaluation, not a training")
     _verl_placement(at)
