@@ -34,7 +34,7 @@ DSTACK = (
     "type: task\ncommands:\n  - python train.py --model_name_or_path a/b "
     "--per_device_train_batch_size 1\nresources:\n  gpu: {gpu}\n"
 )
-MODULE = "deepspeed --num_gpus 8 --module own.dpo --model_name_or_path a/b --train_sets c --epochs 2"
+MODULE = "deepspeed --num_gpus 8 --module own.dpo --model_name_or_path a/b --sets c --epochs 2"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_read(name, text, wanted):
 
 
 def test_a_model_that_is_served_by_its_name_is_named():
-    found = read_launch({"a.yaml": "served-model-name: a/b\ntp-size: 8\nmem-fraction-static: 0.8\n"})
+    found = read_launch({"a.yaml": "served-model-name: a/b\ntp-size: 8\nmodel-path:\n"})
     assert found.model_name == "a/b"
 
 
