@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command line; a Ctrl-C is exit 130 from the first import on."""
     try:
-        from gpuscale.cli.streams import mend
+        from gpuscale.cli.failures import mend
 
         mend()
         if sys.argv[1:] == ["--version"]:

@@ -9,8 +9,7 @@ from gpuscale.answers.layout_options import Degrees, said_by_layout
 from gpuscale.answers.legal import is_legal, refuse_illegal, refuse_settings
 from gpuscale.answers.origins import LAYOUT, OPTIONS
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.io.settle import ranks_of, settle
-from gpuscale.io.software import capabilities_of, load_software
+from gpuscale.io.software import capabilities_of, load_software, ranks_of, settle
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout

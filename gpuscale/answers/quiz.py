@@ -224,9 +224,13 @@ def _compared(a: CheckedAnswer) -> list[tuple[str, str, str]]:
 def _explained(question: QuizQuestion) -> Document:
     """One answer with formula, call, numbers put in, and the origin of each figure."""
     from gpuscale.render.document import Document, Facts, Text
-    from gpuscale.textbook.quiz.evaluate import CheckedAnswer, load_reference, matches
+    from gpuscale.textbook.quiz.evaluate import (
+        CheckedAnswer,
+        ExpressionError,
+        load_reference,
+        matches,
+    )
     from gpuscale.textbook.quiz.explain import explain, note_text, term
-    from gpuscale.textbook.quiz.expression import ExpressionError
 
     try:
         found = explain(question)
@@ -270,7 +274,7 @@ def _explained(question: QuizQuestion) -> Document:
 
 def _full(value: Any, unit: str) -> str:
     """Twelve digits of a number; other values as they are, records by their fields."""
-    from gpuscale.textbook.quiz.expression import compact
+    from gpuscale.textbook.quiz.evaluate import compact
 
     if isinstance(value, (bool, str)):
         return str(value)

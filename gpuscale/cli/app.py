@@ -147,8 +147,7 @@ def run(args: Sequence[str]) -> int:
 
     `args`: the arguments after the program's name. Returns: a value of `gpuscale.errors.Exit`.
     """
-    from gpuscale.cli.failures import report_error, usage_error
-    from gpuscale.cli.streams import remember
+    from gpuscale.cli.failures import remember, report_error, usage_error
 
     remember(args)
     try:

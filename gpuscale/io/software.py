@@ -1,4 +1,4 @@
-"""Loading framework families and making the flat record that the step model computes with."""
+"""Framework families: loaded, their habits filling blanks, the flat record of the step model."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.context import DEFAULT_CONTEXT
+from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import merged
 from gpuscale.io.presets import looks_like_path, preset_path
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from gpuscale.core.capabilities import Capabilities, Refusal
     from gpuscale.core.step.records import Software
     from gpuscale.io.step import Calibration
+
 
 DEFAULT_SOFTWARE = "megatron-core"
 ANY_SOFTWARE = "any"
@@ -200,3 +203,35 @@ def software_record(
     values |= fitted
     values |= {name: value for name, value in chosen.items() if name in own}
     return Software(**values)
+
+
+def ranks_of(said: Mapping[str, Any], n_gpus: int, named: str = "--gpus {n_gpus}") -> int:
+    """Data-parallel ranks of so many GPUs. [1].
+
+    `said`: fields of a layout. `named`: what to call the GPUs. Raises GpuscaleError if the other
+    degrees do not divide them.
+    """
+    split = (said.get("tp") or 1) * (said.get("pp") or 1) * (said.get("cp") or 1)
+    if n_gpus % split:
+        raise GpuscaleError(
+            f"{named.format(n_gpus=n_gpus)} is no multiple of tp*pp*cp = {split}",
+            f"{max(1, n_gpus // split) * split} would be",
+        )
+    return n_gpus // split
+
+
+def settle(said: Mapping[str, Any], software: SoftwareSpec) -> Layout:
+    """Layout of what is said of its fields; None is a blank.
+
+    `software`: whose habits fill ZeRO stage, sequence parallelism, recomputation and the kind of
+    context parallelism; other blanks are the defaults of `Layout`.
+    """
+    habits = {
+        "zero_stage": software.zero_stage,
+        "sequence_parallel": software.sequence_parallel,
+        "recompute": software.recompute,
+        "cp_kind": (capabilities_of(software).cp_kinds or (DEFAULT_CONTEXT,))[0],
+    }
+    whole = habits | {name: value for name, value in said.items() if value is not None}
+    whole["sequence_parallel"] = whole["sequence_parallel"] and whole.get("tp", 1) > 1
+    return Layout(**whole)

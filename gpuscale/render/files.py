@@ -18,7 +18,7 @@ from gpuscale.render.palette import MEANINGS, meaning
 from gpuscale.render.pictures.chart import Chart
 
 if TYPE_CHECKING:
-    from gpuscale.core.timeline.records import Event, StepTimeline
+    from gpuscale.core.timeline.replay import Event, StepTimeline
 
 
 def to_trace(timeline: StepTimeline, about: Mapping[str, Any]) -> str:

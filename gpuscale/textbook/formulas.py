@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from gpuscale.core.limits.formulas import ep_min_ffn, tp_limit, tp_max
-from gpuscale.core.network.all_to_all import reached_frac
 from gpuscale.core.network.collective import check_ranks, latency_steps, traffic_factor
+from gpuscale.core.network.ideal import reached_frac
 
 FORMATS: dict[str, tuple[int, int, int]] = {
     "e4m3": (4, 3, 7),

@@ -11,15 +11,17 @@ from gpuscale.core.kernel import roofline as rl
 from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
 from gpuscale.core.network import collective as co
 from gpuscale.core.network.algorithms import ALGORITHMS
-from gpuscale.core.network.all_to_all import (
-    KINDS,
-    level_all_to_all_times_s,
-    reached_frac,
-    torus_bisection_time_s,
-)
 from gpuscale.core.network.collective import all_gather_traffic, in_switch_all_reduce_traffic
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s, level_times, spans
-from gpuscale.core.network.ideal import Routing, ideal_collective, sweep_sizes
+from gpuscale.core.network.ideal import (
+    KINDS,
+    Routing,
+    ideal_collective,
+    level_all_to_all_times_s,
+    reached_frac,
+    sweep_sizes,
+    torus_bisection_time_s,
+)
 from gpuscale.textbook import formulas as networks
 from gpuscale.textbook.formulas import all_to_all_time_s
 

@@ -31,8 +31,12 @@ from gpuscale.core.kernel.expected import (
     most_split,
     quantise_time_s,
 )
-from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
-from gpuscale.core.kernel.mixed import MixedProduct, mixed_product_time_s
+from gpuscale.core.kernel.ideal import (
+    MixedProduct,
+    elementwise_time,
+    matmul_time,
+    mixed_product_time_s,
+)
 from gpuscale.core.kernel.residual_table import LogAxis, PlaneTable, ResidualTable, tabulate
 from gpuscale.core.kernel.roofline import (
     critical_batch,

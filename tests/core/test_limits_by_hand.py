@@ -9,7 +9,7 @@ import pytest
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits import formulas as limits
-from gpuscale.core.limits import pp
+from gpuscale.core.limits import formulas as pp
 from gpuscale.core.limits.board import limits_board
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model

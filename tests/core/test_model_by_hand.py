@@ -9,8 +9,7 @@ from gpuscale.core.model.flops import (
     model_flop_per_token,
 )
 from gpuscale.core.model.kv_cache import cached_elements, kv_cache_bytes, state_bytes
-from gpuscale.core.model.layer_shape import layer_shape, operators
-from gpuscale.core.model.linears import ffn_maps
+from gpuscale.core.model.layer_shape import ffn_maps, layer_shape, operators
 from gpuscale.core.model.mixers import (
     Attention,
     CompressedAttention,

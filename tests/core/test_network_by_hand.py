@@ -9,11 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.core.kernel.residual_table import LogAxis, PlaneTable
-from gpuscale.core.network.all_to_all import (
-    level_all_to_all_times_s,
-    reached_frac,
-    torus_bisection_time_s,
-)
 from gpuscale.core.network.calibration import (
     GENERAL_CUSTOM_OP,
     FabricCalibration,
@@ -48,12 +43,21 @@ from gpuscale.core.network.expected import (
 from gpuscale.core.network.hierarchy import (
     Level,
     approximate_hierarchical_time_s,
+    bisection_bytes_per_s,
     level_times,
     network_levels,
+    network_report,
     spans,
 )
-from gpuscale.core.network.ideal import Routing, Torus, ideal_collective, sweep_sizes
-from gpuscale.core.network.levels import bisection_bytes_per_s, network_report
+from gpuscale.core.network.ideal import (
+    Routing,
+    Torus,
+    ideal_collective,
+    level_all_to_all_times_s,
+    reached_frac,
+    sweep_sizes,
+    torus_bisection_time_s,
+)
 from gpuscale.core.network.terms import collective_term
 
 # a link that carries what its data sheet says: 10 us to begin, 1 us a hop, bulk protocol alone

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gpuscale.core.fabric.clos import tree
 from gpuscale.core.fabric.of_cluster import design_of, plan_of
 from gpuscale.core.fabric.records import equal_ports
-from gpuscale.core.network.levels import network_report
+from gpuscale.core.network.hierarchy import network_report
 from gpuscale.io.hardware import load_cluster
 
 H100 = "NVIDIA DGX SuperPOD H100 reference architecture, network fabrics, table 4"

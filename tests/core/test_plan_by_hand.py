@@ -10,7 +10,6 @@ from gpuscale.core.capabilities import ANY
 from gpuscale.core.layout import Layout
 from gpuscale.core.plan.pins import pin_space, why_empty
 from gpuscale.core.plan.records import ScanRow
-from gpuscale.core.plan.remedy import trials
 from gpuscale.core.plan.scan import (
     Conditions,
     choose,
@@ -21,6 +20,7 @@ from gpuscale.core.plan.scan import (
     with_efficiency,
     with_pareto,
 )
+from gpuscale.core.plan.sensitivity import trials
 from gpuscale.core.rules import RuleFacts
 from gpuscale.core.search.results import Counts
 from gpuscale.core.search.space import default_space

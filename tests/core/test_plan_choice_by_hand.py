@@ -8,9 +8,9 @@ import pytest
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import IDEAL
-from gpuscale.core.plan import remedy, sensitivity
+from gpuscale.core.plan import sensitivity
 from gpuscale.core.plan.estimate import Estimate, _divisible, run_of, sequences_for
-from gpuscale.core.plan.seek import SizeVerdict, doubled_sizes, largest, smallest
+from gpuscale.core.plan.scan import SizeVerdict, doubled_sizes, largest, smallest
 from gpuscale.core.plan.why import grown_part, why_worse
 from gpuscale.core.rules import facts_of
 from gpuscale.core.search.incumbents import Incumbents
@@ -217,14 +217,14 @@ def test_changes_that_make_a_job_fit(monkeypatch):
             raise ValueError("no")
         return "free", ()
 
-    monkeypatch.setattr(remedy, "pin_space", pin_space)
-    monkeypatch.setattr(remedy, "fastest", lambda problem, space: answers[space])
-    monkeypatch.setattr(remedy, "host_bytes_per_node", lambda problem, layout: 8e9)
-    monkeypatch.setattr(remedy, "more_gpus", lambda problem, closest: ("gpus",))
-    monkeypatch.setattr(remedy, "more_memory", lambda problem, closest: "memory")
+    monkeypatch.setattr(sensitivity, "pin_space", pin_space)
+    monkeypatch.setattr(sensitivity, "fastest", lambda problem, space: answers[space])
+    monkeypatch.setattr(sensitivity, "host_bytes_per_node", lambda problem, layout: 8e9)
+    monkeypatch.setattr(sensitivity, "more_gpus", lambda problem, closest: ("gpus",))
+    monkeypatch.setattr(sensitivity, "more_memory", lambda problem, closest: "memory")
     problem = SimpleNamespace(facts=SimpleNamespace(n_gpus=8))
     closest = replace(BEST, layout=near)
-    every = remedy.find_remedies(problem, None, {"dp": "8", "tp": "2"}, closest)
+    every = sensitivity.find_remedies(problem, None, {"dp": "8", "tp": "2"}, closest)
     assert [getattr(r, "change", r).split(":")[0] for r in every] == [
         "--offload optimizer",
         "--tp left free",
@@ -233,14 +233,17 @@ def test_changes_that_make_a_job_fit(monkeypatch):
     ]
     assert every[0].n_gpus == 8 and every[1].step_s == 2.0
     assert every[0].change.endswith("on the host, at least 8.00 GB a node")
-    assert remedy.n_changes(near, far) == 2 and remedy.n_changes(near, replace(near, dp=9)) == 0
+    assert (
+        sensitivity.n_changes(near, far) == 2
+        and sensitivity.n_changes(near, replace(near, dp=9)) == 0
+    )
     answers |= {"offload": None, "free": None}
-    assert remedy.find_remedies(problem, None, {"dp": "8"}, closest) == ("gpus", "memory")
+    assert sensitivity.find_remedies(problem, None, {"dp": "8"}, closest) == ("gpus", "memory")
 
 
 def test_memory_that_a_gpu_would_need():
     problem = SimpleNamespace(facts=SimpleNamespace(n_gpus=8))
-    found = remedy.more_memory(problem, replace(BEST, peak_bytes=98.9e9))
+    found = sensitivity.more_memory(problem, replace(BEST, peak_bytes=98.9e9))
     assert found.change == "GPUs with 100.0 GB of memory"
     assert (found.step_s, found.peak_bytes, found.n_gpus) == (100.0, 98.9e9, 8)
 
@@ -258,7 +261,7 @@ def test_gpus_that_would_hold_a_job():
             room_bytes=40e9,
             hardware=SimpleNamespace(gpus_per_node=8),
         )
-        return remedy.more_gpus(problem, replace(BEST, layout=layout))
+        return sensitivity.more_gpus(problem, replace(BEST, layout=layout))
 
     (found,) = asked(1)
     assert found.n_gpus == 4 and found.change.startswith("4 GPUs, as TP ")

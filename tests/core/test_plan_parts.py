@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuscale.core.capabilities import ANY
 from gpuscale.core.layout import Layout
-from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.model.params import experts_met_frac
 from gpuscale.core.plan.estimate import (
     TOLERANCE,
@@ -19,9 +19,8 @@ from gpuscale.core.plan.estimate import (
 )
 from gpuscale.core.plan.pins import FLAGS, pin_space, why_empty
 from gpuscale.core.plan.records import ScanRow
-from gpuscale.core.plan.remedy import find_remedies
 from gpuscale.core.plan.scan import Conditions, choose, shortfalls, with_efficiency, with_pareto
-from gpuscale.core.plan.sensitivity import most_headroom, sensitivity
+from gpuscale.core.plan.sensitivity import find_remedies, most_headroom, sensitivity
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search

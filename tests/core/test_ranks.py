@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.core.layout import ORDERS, Layout
-from gpuscale.core.step.ranks import strides
+from gpuscale.core.step.parallel_comm import strides
 
 POWERS = st.sampled_from([1, 2, 4, 8])
 SIZES = {"tp": 0, "cp": 1, "dp": 2, "pp": 3}

@@ -36,7 +36,6 @@ from gpuscale.core.step.data_parallel import (
     sharded_s,
     shards_of,
 )
-from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.interval import beyond_measured, interval, interval_classes
 from gpuscale.core.step.layer import (
@@ -52,7 +51,7 @@ from gpuscale.core.step.layer import (
     recompute_s,
     recomputing,
 )
-from gpuscale.core.step.moe import FfnTime, dense_ffn_s, ffn_s, moe_ffn_s
+from gpuscale.core.step.moe import FfnTime, dense_ffn_s, dispatched, ffn_s, moe_ffn_s
 from gpuscale.core.step.offload import optimizer_s
 from gpuscale.core.step.operators import (
     linear_s,

@@ -19,8 +19,16 @@ from gpuscale.core.timeline.build import (
     _times,
     _transfer,
 )
-from gpuscale.core.timeline.records import Event, MemoryCurve, StepTimeline
-from gpuscale.core.timeline.replay import Placing, _needs, placed, replay, stretched
+from gpuscale.core.timeline.replay import (
+    Event,
+    MemoryCurve,
+    Placing,
+    StepTimeline,
+    _needs,
+    placed,
+    replay,
+    stretched,
+)
 
 LAID = Placing(
     offset_s=10.0,

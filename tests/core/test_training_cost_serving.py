@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.limits import pp as pipeline_ideal
+from gpuscale.core.limits import formulas as pipeline_ideal
 from gpuscale.core.run import bill
 from gpuscale.core.run import time as tr
 from gpuscale.core.run.time import rental_usd

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core.fabric.bill import PartTotals, bill, modules
-from gpuscale.core.fabric.cables import Cable, clos_cables
+from gpuscale.core.fabric.bill import Cable, PartTotals, bill, clos_cables, modules
 from gpuscale.core.fabric.check import check_cables
 from gpuscale.core.fabric.clos import design
 from gpuscale.core.fabric.faults import losses

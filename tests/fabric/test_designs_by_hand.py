@@ -2,11 +2,9 @@
 
 import pytest
 
-from gpuscale.core.fabric.bill import PartTotals, bill
-from gpuscale.core.fabric.cables import Cable
+from gpuscale.core.fabric.bill import Cable, PartTotals, bill
 from gpuscale.core.fabric.check import check_cables
-from gpuscale.core.fabric.clos import design, leaf_split, spread, tree
-from gpuscale.core.fabric.nvlink import nvlink_domain
+from gpuscale.core.fabric.clos import design, leaf_split, nvlink_domain, spread, tree
 from gpuscale.core.fabric.of_cluster import (
     balanced_dragonfly,
     dragonfly,

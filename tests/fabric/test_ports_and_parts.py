@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.fabric.bill import Module, PartTotals, bill, modules
-from gpuscale.core.fabric.cables import Cable, clos_cables
+from gpuscale.core.fabric.bill import Cable, Module, PartTotals, bill, clos_cables, modules
 from gpuscale.core.fabric.check import check_cables
-from gpuscale.core.fabric.clos import design, leaf_split, tree
+from gpuscale.core.fabric.clos import design, leaf_split, nvlink_domain, tree
 from gpuscale.core.fabric.faults import losses
-from gpuscale.core.fabric.nvlink import nvlink_domain
 from gpuscale.core.fabric.of_cluster import (
     NetworkPlan,
     balanced_dragonfly,

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale.core.fabric.clos import design, leaf_split, switches_by_ports, tree_reach
-from gpuscale.core.fabric.nvlink import nvlink_domain
+from gpuscale.core.fabric.clos import (
+    design,
+    leaf_split,
+    nvlink_domain,
+    switches_by_ports,
+    tree_reach,
+)
 from gpuscale.core.fabric.of_cluster import dragonfly, torus
 from gpuscale.core.fabric.records import Hosts, Ports, Wish, equal_ports
 

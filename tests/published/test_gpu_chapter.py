@@ -7,8 +7,7 @@ from gpuscale.core.fabric.records import equal_ports
 from gpuscale.core.kernel import chip
 from gpuscale.core.kernel import roofline as rl
 from gpuscale.core.limits import formulas as limits
-from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
-from gpuscale.core.network.levels import bisection_bytes_per_s
+from gpuscale.core.network.hierarchy import Level, bisection_bytes_per_s, hierarchical_time_s
 from gpuscale.textbook.formulas import all_to_all_time_s, collective_time_s
 
 BOOK = "How to Scale Your Model, GPU chapter"

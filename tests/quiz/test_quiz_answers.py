@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuscale.textbook.quiz import evaluate as quiz
-from gpuscale.textbook.quiz.expression import ExpressionError, evaluate, parse
+from gpuscale.textbook.quiz.evaluate import ExpressionError, evaluate, parse
 
 QUESTIONS = quiz.load_questions()
 REFERENCE = quiz.load_reference()

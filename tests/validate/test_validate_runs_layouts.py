@@ -20,9 +20,15 @@ from gpuscale.evidence.rows.measurements import (
     training_run,
     zero_stage_of,
 )
-from gpuscale.evidence.score.layouts import layout_choices, predict_layout_rows, spearman
 from gpuscale.evidence.score.records import summarise
-from gpuscale.evidence.score.runs import own_copy, predict_run_rows, scored_run
+from gpuscale.evidence.score.runs import (
+    layout_choices,
+    own_copy,
+    predict_layout_rows,
+    predict_run_rows,
+    scored_run,
+    spearman,
+)
 from gpuscale.io.tables import read_rows
 from gpuscale.io.toml_out import table_to_toml
 

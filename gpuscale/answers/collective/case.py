@@ -7,8 +7,13 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.collective.document import COUNTED, CollectiveAnswer, document, sweep_document
-from gpuscale.answers.collective.expected import expected_time
+from gpuscale.answers.collective.document import (
+    COUNTED,
+    CollectiveAnswer,
+    document,
+    expected_time,
+    sweep_document,
+)
 from gpuscale.answers.values import check_dtype, quantity
 from gpuscale.answers.values import shape as read_shape
 from gpuscale.core.formats import element_bytes
@@ -25,7 +30,7 @@ from gpuscale.specs.cluster import NetworkLevel
 
 if TYPE_CHECKING:
     from gpuscale.answers.collective import Collective
-    from gpuscale.answers.collective.expected import Told
+    from gpuscale.answers.collective.document import Told
     from gpuscale.core.network.hierarchy import Level
     from gpuscale.core.network.ideal import CollectiveTime
     from gpuscale.io.inputs import Loaded

@@ -47,8 +47,7 @@ class Compare(WhatIf):
 def _answer(asked: Compare) -> Document:
     from gpuscale.answers.compare.differences import changes, side_by_side
     from gpuscale.answers.compare.document import compared
-    from gpuscale.answers.compare.plan import headline_rows, is_plan
-    from gpuscale.answers.compare.things import read_things
+    from gpuscale.answers.compare.things import headline_rows, is_plan, read_things
     from gpuscale.render.data import leaves
 
     things, limit, only, show_all = asked.things, asked.fail_over, asked.only, asked.all

@@ -96,7 +96,7 @@ def compared(
     `every`.
     """
     from gpuscale.answers.compare.differences import exceeds
-    from gpuscale.answers.compare.plan import part_blocks, split_record, splits
+    from gpuscale.answers.compare.things import part_blocks, split_record, splits
 
     names = [t.name for t in things]
     inputs = _inputs_changed(things)
@@ -206,7 +206,7 @@ def _ratio_columns(names: Sequence[str]) -> list[Column]:
 
 
 def _shown_rows(kind: str, rows: Sequence[FigureRow], names: Sequence[str]) -> Table:
-    from gpuscale.answers.compare.plan import label
+    from gpuscale.answers.compare.things import label
     from gpuscale.meant import packaged
 
     columns = [Column("key", "", right=False), *(Column(n, n) for n in names)]

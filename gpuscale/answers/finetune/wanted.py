@@ -24,7 +24,7 @@ from gpuscale.core.finetune.parameters import WEIGHTS, FinetuneParameters, kept_
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.frameworks import framework_habits
-from gpuscale.io.settle import ranks_of, settle
+from gpuscale.io.software import ranks_of, settle
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory

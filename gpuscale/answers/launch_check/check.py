@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.change import LaunchFiles, change_of_files, differences
-from gpuscale.answers.launch_check.covered import covered, hidden_of
+from gpuscale.answers.launch_check.document import covered, hidden_of
 from gpuscale.answers.launch_check.files import Allowed, allowed, finder, given_files
 from gpuscale.answers.launch_check.records import Checked, empty_report, with_origins
 from gpuscale.answers.launch_check.said import asked_otherwise
@@ -248,7 +248,7 @@ def _trained(
     asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, launch: LaunchFiles
 ) -> Checked:
     """Check a training launch."""
-    from gpuscale.answers.plan.terms import layout_terms
+    from gpuscale.answers.plan.maturities import layout_terms
     from gpuscale.io.jobs import step_interval
     from gpuscale.io.software import load_software
     from gpuscale.io.step import memory_interval_factor, one_peak

@@ -1,22 +1,28 @@
-"""The answer of a launch check as blocks."""
+"""The answer of a launch check as blocks, with what it does not repeat covered."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.launch_check.records import Checked
 from gpuscale.answers.launch_check.said import said_rows
 from gpuscale.answers.plan.text import degrees, percent, recompute, seconds
 from gpuscale.answers.summary import chance_tone
+from gpuscale.core.layout import PRECISIONS, RECOMPUTE
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
+from gpuscale.io.presets import known_names
 from gpuscale.launch.read.kinds import KINDS
+from gpuscale.launch.read.secrets import Hidden
 from gpuscale.render.document import Block, Column, Document, Drawn, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from gpuscale.answers.launch_check import LaunchCheck
-    from gpuscale.answers.launch_check.records import Checked, LaunchReport
+    from gpuscale.answers.launch_check.records import LaunchReport
     from gpuscale.core.layout import Layout
 
 
@@ -221,3 +227,24 @@ def _better(r: LaunchReport) -> list[Block]:
         left = ", ".join(f"{c.field} {c.have} (best {c.best})" for c in r.left)
         blocks.append(Text(f"With it the file still says {left}: that is set elsewhere."))
     return blocks
+
+
+WRITTEN = ("missing", "broken", "not_understood", "unresolved", "notes", "diff", "said_by")
+"""Parts of a report in which words of files may stand."""
+
+
+def hidden_of(given: Collection[str], files: Mapping[str, str]) -> Hidden:
+    """Collect what is not repeated of some files; names and formats of the program's own are."""
+    names = {name for kind in ("model", "gpu", "cluster", "software") for name in known_names(kind)}
+    return Hidden(files, given, {*names, *KINDS, *RECOMPUTE, *PRECISIONS, "lora", "qlora", "dora"})
+
+
+def covered(found: Checked, hidden: Hidden) -> Checked:
+    """Cover in an answer what it does not repeat."""
+    report = found.report
+    shown = {name: hidden.within(getattr(report, name)) for name in WRITTEN}
+    said = {f.name: hidden.within(getattr(report.said, f.name)) for f in fields(report.said)}
+    if report.n_params is None:
+        shown["model"] = hidden.masked(report.model)
+    report = replace(report, **shown, said=replace(report.said, **said))
+    return replace(found, report=report, warnings=hidden.within(tuple(found.warnings)))

@@ -266,7 +266,7 @@ def _optimizer(word: str | None) -> str | None:
 def _targets(found: Found, model: ModelSpec) -> tuple[str, ...]:
     """Take the maps of an adapter that the model has, as peft does."""
     from gpuscale.core.finetune.method import chosen
-    from gpuscale.core.model.linears import model_maps
+    from gpuscale.core.model.layer_shape import model_maps
 
     every = tuple(m for _, maps in model_maps(model) for m in maps)
     held = tuple(name for name in found.targets if chosen(every, (name,)))

@@ -11,9 +11,14 @@ from gpuscale.answers.values import check_dtype, formats_of, matrix_rate
 from gpuscale.core.formats import compute_dtype, element_bytes
 from gpuscale.core.kernel.calibration import matmul_interval_s
 from gpuscale.core.kernel.expected import expected_elementwise_time_s
-from gpuscale.core.kernel.ideal import SOURCE, KernelTime, elementwise_time
+from gpuscale.core.kernel.ideal import (
+    SOURCE,
+    KernelTime,
+    MixedProduct,
+    elementwise_time,
+    mixed_product_time_s,
+)
 from gpuscale.core.kernel.ideal import matmul_time as compute
-from gpuscale.core.kernel.mixed import MixedProduct, mixed_product_time_s
 from gpuscale.core.kernel.roofline import ELEMENTWISE
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, term_of

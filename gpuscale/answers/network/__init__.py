@@ -33,7 +33,7 @@ class Network(Swept):
 
     NAME: ClassVar[str] = "network"
     EXAMPLE: ClassVar[str] = "gpuscale network h100-superpod --gpus 1024"
-    RESULTS: ClassVar[str] = "network.records:NetworkAnswer network.records:CableCheck"
+    RESULTS: ClassVar[str] = "network.blocks:NetworkAnswer network.blocks:CableCheck"
     HEADLINES: ClassVar[str] = (
         "collective_bytes_per_s slowest_level n_switches n_leaf_switches n_spine_switches "
         "n_core_switches n_cables"

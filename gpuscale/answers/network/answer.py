@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
 from gpuscale.answers.changed import changed
-from gpuscale.answers.collective.expected import Told, expected_time
+from gpuscale.answers.collective.document import Told, expected_time
 from gpuscale.answers.network import blocks as shown
-from gpuscale.answers.network.records import NetworkAnswer, Planned
+from gpuscale.answers.network.blocks import NetworkAnswer, Planned
 from gpuscale.answers.network.wish import levels_of, of_hosts, parts_of, wished
 from gpuscale.core.fabric import TREES
-from gpuscale.core.fabric.bill import bill
-from gpuscale.core.fabric.cables import clos_cables
-from gpuscale.core.fabric.clos import switches_by_ports
+from gpuscale.core.fabric.bill import bill, clos_cables
+from gpuscale.core.fabric.clos import nvlink_domain, switches_by_ports
 from gpuscale.core.fabric.faults import losses
-from gpuscale.core.fabric.nvlink import nvlink_domain
 from gpuscale.core.fabric.of_cluster import design_of, plan_of
 from gpuscale.core.fabric.records import Design
-from gpuscale.core.network.hierarchy import network_levels
+from gpuscale.core.network.hierarchy import network_levels, network_report
 from gpuscale.core.network.ideal import ideal_collective
-from gpuscale.core.network.levels import network_report
 from gpuscale.core.records import Term, made_of, term_of
 from gpuscale.core.run.failures import network_stops_per_s
 from gpuscale.errors import GpuscaleError

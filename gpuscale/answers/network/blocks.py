@@ -1,25 +1,28 @@
-"""How the answer of `network` is shown."""
+"""The answer of `network` as records, and how it is shown."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuscale.answers.collective.document import ExpectedCollective
 from gpuscale.answers.network.wish import counted
-from gpuscale.core.fabric.cables import COLUMNS, Cable
+from gpuscale.core.fabric.bill import COLUMNS, Cable, NetworkBill
+from gpuscale.core.fabric.check import CableReport
+from gpuscale.core.fabric.faults import Loss
+from gpuscale.core.fabric.of_cluster import NetworkPlan
+from gpuscale.core.fabric.records import Design
+from gpuscale.core.network.hierarchy import NetworkReport
 from gpuscale.core.quantity import format_si
 from gpuscale.render.document import Block, Column, Facts, Table, Text
+from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.run import SwitchSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuscale.answers.network.records import NetworkAnswer, Planned
-    from gpuscale.core.fabric.bill import NetworkBill
-    from gpuscale.core.fabric.of_cluster import NetworkPlan
-    from gpuscale.core.fabric.records import Design
     from gpuscale.render.pictures.chart import Chart
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.run import SwitchSpec
+
 
 Row = tuple[str, str, str]
 
@@ -263,3 +266,39 @@ def pictures(r: NetworkAnswer, spec: ClusterSpec) -> list[Chart]:
     count_text = f"{made.topology}: {made.n_switches:,} switches, {made.n_cables:,} cables"
     where = f"{spec.name}, {made.n_gpus:,} GPUs"
     return [Tiers("network", count_text, rows, list(reversed(between)), where)]
+
+
+class Planned(NamedTuple):
+    """What a network is designed from; without a plan one scale-up domain is enough."""
+
+    spec: ClusterSpec
+    switch: SwitchSpec | None
+    plan: NetworkPlan | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkAnswer(NetworkReport):
+    """Levels of a cluster and the design of its network."""
+
+    scaleup: Design | None  # of one NVLink domain
+    design: Design | None
+    n_switches: int | None
+    n_switches_by_ports: int | None  # least that have ports enough, as cost sheets count
+    n_leaf_switches: int | None
+    n_spine_switches: int | None
+    n_core_switches: int | None
+    n_links: int | None
+    n_cables: int | None
+    bill: NetworkBill | None
+    losses: tuple[Loss, ...]
+    failure_s: float | None  # mean time between failures of a link or switch
+    all_reduce: ExpectedCollective | None  # of 1 GB per GPU
+    cables: tuple[Cable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CableCheck:
+    """A cable list held against what a network must be."""
+
+    ok: bool
+    report: CableReport

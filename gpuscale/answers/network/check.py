@@ -9,7 +9,7 @@ from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.network import Network
-    from gpuscale.core.fabric.cables import Cable
+    from gpuscale.core.fabric.bill import Cable
 
 
 MOST_CABLES = 500_000
@@ -20,7 +20,7 @@ def read_cables(path: str) -> list[Cable]:
 
     Raises GpuscaleError for a file without these columns or with an empty cell.
     """
-    from gpuscale.core.fabric.cables import COLUMNS, Cable
+    from gpuscale.core.fabric.bill import COLUMNS, Cable
     from gpuscale.io.tables import csv_lines
 
     lines = csv_lines(path, MOST_CABLES)
@@ -47,7 +47,7 @@ def read_cables(path: str) -> list[Cable]:
 
 def check_document(asked: Network) -> Document:
     """Check the list of `asked.file`; what is wrong makes the answer a no."""
-    from gpuscale.answers.network.records import CableCheck
+    from gpuscale.answers.network.blocks import CableCheck
     from gpuscale.core.fabric.check import check_cables
     from gpuscale.io.run import load_switch
 

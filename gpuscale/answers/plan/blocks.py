@@ -20,7 +20,7 @@ from gpuscale.answers.plan.text import (
     seconds,
     short,
 )
-from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.maturity import WORDS
 from gpuscale.core.plan.estimate import Estimate
 from gpuscale.core.plan.records import PlanResult

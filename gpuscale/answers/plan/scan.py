@@ -30,8 +30,17 @@ from gpuscale.answers.plan.request import (
 from gpuscale.answers.progress import Progress
 from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import ScanRow
-from gpuscale.core.plan.scan import choose, excess, shortfalls, with_efficiency, with_pareto
-from gpuscale.core.plan.seek import SizeVerdict, doubled_sizes, largest, smallest
+from gpuscale.core.plan.scan import (
+    SizeVerdict,
+    choose,
+    doubled_sizes,
+    excess,
+    largest,
+    shortfalls,
+    smallest,
+    with_efficiency,
+    with_pareto,
+)
 from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.changed import changed
 from gpuscale.answers.plan.answer import said_job
 from gpuscale.answers.plan.blocks import LAYOUT, MEMORY, MFU, STEP
-from gpuscale.answers.plan.terms import terms_of
+from gpuscale.answers.plan.maturities import terms_of
 from gpuscale.answers.plan.text import degrees, details, left_text, number, percent, seconds, short
 from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.records import ScanRow

@@ -29,7 +29,7 @@ from gpuscale.answers.plan.case import (
     solve,
 )
 from gpuscale.answers.plan.idle import Idle, of_at_most
-from gpuscale.answers.plan.maturities import maturity_words, step_text, taken
+from gpuscale.answers.plan.maturities import maturity_words, step_text, taken, terms_of
 from gpuscale.answers.plan.request import (
     Request,
     batches_of,
@@ -38,7 +38,6 @@ from gpuscale.answers.plan.request import (
     sizes_of,
     suited,
 )
-from gpuscale.answers.plan.terms import terms_of
 from gpuscale.answers.plan.text import counts_text, degrees, details, number, percent, seconds
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import command_of, launched, saved_job
@@ -54,8 +53,7 @@ from gpuscale.answers.summary import (
 )
 from gpuscale.core.plan.estimate import Estimate, estimate
 from gpuscale.core.plan.records import PlanResult
-from gpuscale.core.plan.remedy import find_remedies
-from gpuscale.core.plan.sensitivity import most_headroom, sensitivity
+from gpuscale.core.plan.sensitivity import find_remedies, most_headroom, sensitivity
 from gpuscale.core.quantity import format_time
 from gpuscale.core.search.results import FAMILY_CUTOFF, SearchResult
 from gpuscale.core.search.space import default_space
@@ -66,7 +64,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.plan import Plan
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
-    from gpuscale.core.timeline.records import StepTimeline
+    from gpuscale.core.timeline.replay import StepTimeline
 
 
 def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | None) -> list[Point]:

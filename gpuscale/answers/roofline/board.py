@@ -13,9 +13,8 @@ from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.values import matrix_rate
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
-from gpuscale.core.limits.board import SOURCE, limits_board
+from gpuscale.core.limits.board import SOURCE, LimitRow, limits_board
 from gpuscale.core.limits.formulas import tp_limit, tp_max
-from gpuscale.core.limits.records import LimitRow
 from gpuscale.core.model.layer_shape import Operator, layer_shape, operators
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import Term, made_of

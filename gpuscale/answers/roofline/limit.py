@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.changed import changed
 from gpuscale.core.limits import formulas as limits
-from gpuscale.core.limits import pp as pipe
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.errors import GpuscaleError
@@ -147,20 +146,20 @@ def _pp(x: Roofline, links: RooflineLinks, axis: str) -> list[Limit]:
     hidden = need_of(x.hidden, "--hidden", axis)
     stages, m = need_of(x.pp, "--pp", axis), x.micro_batches or 1
     hop = "2 * batch_tokens * hidden / (bytes_per_s * m)"
-    bubble, over = pipe.bubble_frac(stages, m), pipe.bubble_over_ideal(stages, m)
+    bubble, over = limits.bubble_frac(stages, m), limits.bubble_over_ideal(stages, m)
     said = f"bubble {100 * bubble:.1f} % of the step, {100 * over:.1f} % over its ideal time"
     rows = []
     for scope, rate in links.scopes():
         one = {"batch_tokens": tokens, "hidden": float(hidden), "m": float(m), "bytes_per_s": rate}
         hops = one | {"p": float(stages)}
-        hop_s = pipe.hop_time_s(tokens, hidden, m, rate)
-        total_s = pipe.forward_transfer_time_s(tokens, hidden, stages, m, rate)
+        hop_s = limits.hop_time_s(tokens, hidden, m, rate)
+        total_s = limits.forward_transfer_time_s(tokens, hidden, stages, m, rate)
         first = Limit(f"{scope}: one hop", rate, comm_s=hop_s, formula=hop, inputs=one)
-        n = f"{scope}: {pipe.hops(stages, m)} hops"
+        n = f"{scope}: {limits.hops(stages, m)} hops"
         every = f"{hop} * (m + p - 2)"
         rows += [first, Limit(n, rate, comm_s=total_s, verdict=said, formula=every, inputs=hops)]
         if x.layers:
-            layer_s = pipe.transfer_time_per_layer_s(tokens, hidden, x.layers, rate)
+            layer_s = limits.transfer_time_per_layer_s(tokens, hidden, x.layers, rate)
             quantity = "1.5 hops per micro-batch"
             rows.append(Limit(f"{scope}: per layer", rate, quantity=quantity, comm_s=layer_s))
     return rows

@@ -17,7 +17,7 @@ from gpuscale.core.layout import Settled
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, made_of, term_of, total_of
 from gpuscale.core.step.step import step_time
-from gpuscale.core.timeline.records import DeviceTime, StepTimeline
+from gpuscale.core.timeline.replay import DeviceTime, StepTimeline
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import Loaded

@@ -13,7 +13,6 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.words import Rows
 from gpuscale.evidence.score.collectives import predict_collective_rows
 from gpuscale.evidence.score.gemm import predict_gemm_rows
-from gpuscale.evidence.score.layouts import RankingScore, layout_choices, predict_layout_rows
 from gpuscale.evidence.score.records import (
     ROW_COLUMNS,
     ErrorSummary,
@@ -24,7 +23,13 @@ from gpuscale.evidence.score.records import (
     unpredicted,
     worst,
 )
-from gpuscale.evidence.score.runs import own_copy, predict_run_rows
+from gpuscale.evidence.score.runs import (
+    RankingScore,
+    layout_choices,
+    own_copy,
+    predict_layout_rows,
+    predict_run_rows,
+)
 from gpuscale.foreign import csv_cell
 from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
 from gpuscale.render.save import check_target

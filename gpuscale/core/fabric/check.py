@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuscale.core.fabric.cables import Cable
+from gpuscale.core.fabric.bill import Cable
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Clos networks: fat trees of any number of tiers, with rails, planes, zones and oversubscription.
+"""Clos networks: fat trees of any number of tiers, with rails, planes, zones; NVLink domains.
 
 Counts follow the published reference tables: half of a leaf's ports go down (fewer up with
 oversubscription), leafs are built for whole scalable units, and the links of a leaf are spread
@@ -8,6 +8,7 @@ References
 ----------
 .. [1] M. Al-Fares, A. Loukissas, A. Vahdat, SIGCOMM 2008, doi:10.1145/1402958.1402967.
 .. [2] NVIDIA DGX SuperPOD reference architectures H100, B200, B300: tables of switches and cables.
+.. [3] NVIDIA, DGX H100/H200 and DGX GB Rack Scale Systems user guides: NVLink switches and links.
 """
 
 from __future__ import annotations
@@ -296,3 +297,33 @@ def switches_by_ports(n_links: int, radix: int, n_tiers: int) -> int:
     (2560, 1320)
     """
     return math.ceil((2 * n_tiers - 1) * n_links / radix)
+
+
+def nvlink_domain(
+    n_gpus: int,
+    links_per_gpu: int,
+    link_bytes_per_s: float,
+    ports_per_chip: int,
+    n_chips: int | None = None,
+) -> Design:
+    """Scale-up domain of NVLink switches: ``G l / ports`` chips, every GPU joined to all of them.
+
+    `n_gpus`: GPUs of the domain (G) [1]. `links_per_gpu`: NVLink links of a GPU (l) [1].
+    `link_bytes_per_s`: of one link, one direction; vendors print both added [byte/s].
+    `ports_per_chip`: ports of a switch chip that GPUs use [1]. `n_chips`: chips as built where more
+    than are needed.
+    """
+    n_links = n_gpus * links_per_gpu
+    chips = n_chips or math.ceil(n_links / ports_per_chip)
+    rate = links_per_gpu * link_bytes_per_s
+    return Design(
+        topology="nvlink",
+        n_gpus=n_gpus,
+        n_nodes=1,
+        n_host_links=n_links,
+        n_tiers=1,
+        n_networks=1,
+        tiers=(Tier("NVLink switch", chips, math.ceil(n_links / chips), 0, 1.0),),
+        links=(Links("GPU", "NVLink switch", n_links, link_bytes_per_s, n_links, False),),
+        bisection=(Bisection("domain", n_gpus, rate, n_gpus / 2 * rate),),
+    )

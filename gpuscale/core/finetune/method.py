@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.model.linears import model_maps
+from gpuscale.core.model.layer_shape import model_maps
 from gpuscale.core.model.mixers.kind import Linear
 from gpuscale.core.model.params import count_params, head_params
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.model.linears import ffn_maps
+from gpuscale.core.model.layer_shape import ffn_maps
 from gpuscale.core.model.mixers.kind import Kept
 from gpuscale.core.model.params import ModelWeights, model_weights
 

@@ -5,7 +5,7 @@ nccl-tests defines it (nccl-tests/doc/PERFORMANCE.md).
 
 Which bytes an operation counts (`array_bytes`): all-gather the gathered result; reduce-scatter
 the full input of one rank; all-reduce, broadcast, send-recv the buffer of one rank. All-to-all is
-in `core.all_to_all`.
+in `core.network.ideal`.
 """
 
 from __future__ import annotations

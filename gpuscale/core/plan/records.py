@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscale.core.layout import Layout, Settled
-from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.plan.estimate import Run
-from gpuscale.core.plan.sensitivity import Effect
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.run.checkpoint import SaveTime
 from gpuscale.core.run.goodput import Outlook
@@ -30,6 +29,17 @@ class Alternative:
     fits: bool
     slower_frac: float  # expected time over the best's, less 1
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The step with one thing changed."""
+
+    figure: str
+    change: str
+    expected_s: float  # for as many tokens as the step now has
+    roofline_s: float
+    gain_frac: float  # of the expected time saved per token
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gpuscale.core.limits.records import LimitRow
+from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.plan.estimate import Estimate
 from gpuscale.core.words import STEP_PARTS, gb
 
@@ -65,7 +65,7 @@ def why_worse(worse: Estimate, best: Estimate, board: Sequence[LimitRow] = ()) -
 def _against(row: LimitRow) -> str:
     """Have against need, in words.
 
-    >>> from gpuscale.core.limits.records import LimitRow
+    >>> from gpuscale.core.limits.board import LimitRow
     >>> _against(LimitRow("tp", 16, True, 1.0, 2.0, "degree", 16, 8, "<=", None, "", 2.0, ""))
     'TP 16 against at most 8'
     """

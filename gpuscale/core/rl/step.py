@@ -152,7 +152,7 @@ class RlStep:
 
 def n_tensors(model: ModelSpec) -> float:
     """Weight matrices of a model, each expert's apart. [1]."""
-    from gpuscale.core.model.linears import model_maps
+    from gpuscale.core.model.layer_shape import model_maps
 
     return 2.0 + math.fsum(n * math.fsum(m.copies for m in maps) for n, maps in model_maps(model))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.model.linears import model_maps
+from gpuscale.core.model.layer_shape import model_maps
 from gpuscale.core.model.params import expert_params, experts_met_frac, ffn_params, mixer_params
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from gpuscale.core.formats import is_narrow, number_format
 from gpuscale.core.layout import Layout
 from gpuscale.core.step.overlap import exposed_s
-from gpuscale.core.step.parallel_comm import gather_s, split_group
-from gpuscale.core.step.ranks import strides
+from gpuscale.core.step.parallel_comm import gather_s, split_group, strides
 from gpuscale.core.step.records import Hardware, Software, StageTimes
 
 FOUR_BITS = 4

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuscale.core.layout import Layout, hides_exchange
 from gpuscale.core.step.operators import linear_s, stream_s
 from gpuscale.core.step.records import Hardware, Shape, Software
 
@@ -121,3 +123,37 @@ def ffn_s(
         split = {"tp": tp, "ep": shape.ep, "etp": shape.etp}
         return moe_ffn_s(ffn, hidden, hw, sw, tokens=tokens, precision=precision, **split)
     return FfnTime()
+
+
+DUALPIPE_DISPATCH: dict[str, Any] = {
+    "overlap_ep": True,
+    "deduplicated_all_to_all": True,
+    "rdma_dispatch": True,
+    "dispatch_frac": 0.5,
+    "dualpipe": True,
+}
+"""Fields of `Software` under DualPipe (DeepSeek-V3 report, arXiv:2412.19437, section 3.2): two
+micro-batches in opposite directions hide each other's all-to-all (all but
+`StepForm.dualpipe_ep_frac`), a token crosses to a node once, by RDMA kernels of its own, in fp8
+on its way out."""
+
+
+def dispatched(sw: Software, layout: Layout, has_experts: bool) -> Software:
+    """Software as a layout sees it: experts under DualPipe have their own dispatch."""
+    if not has_experts or sw.dualpipe:
+        return sw
+    if layout.schedule == "dualpipe":
+        return replace(sw, **DUALPIPE_DISPATCH)
+    return unable(sw, layout.recompute, layout.pp, layout.vpp)
+
+
+def unable(sw: Software, recompute: str, pp: int, vpp: int) -> Software:
+    """Software without the habits of tuned mixtures that a layout excludes.
+
+    `core.settings.JobSettings.refused_by` has the same rules for what was said.
+    """
+    if sw.overlap_ep and not hides_exchange(recompute, pp, vpp):
+        sw = replace(sw, overlap_ep=False)
+    if sw.cuda_graphs == "layer" and recompute == "full":
+        sw = replace(sw, cuda_graphs="none")
+    return sw

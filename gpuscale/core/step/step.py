@@ -17,13 +17,12 @@ from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.model.params import ModelWeights, model_weights
 from gpuscale.core.stages import StageParams, layout_stages
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of
-from gpuscale.core.step.dispatch import dispatched
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import head_time, layer_time
+from gpuscale.core.step.moe import dispatched
 from gpuscale.core.step.offload import copies_s, offloads, optimizer_s
 from gpuscale.core.step.overlap import pipeline_s
-from gpuscale.core.step.parallel_comm import point_to_point_s
-from gpuscale.core.step.ranks import strides
+from gpuscale.core.step.parallel_comm import point_to_point_s, strides
 from gpuscale.core.step.records import (
     Breakdown,
     Hardware,

@@ -12,9 +12,8 @@ from gpuscale.core.maturity import WORDS
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of
-from gpuscale.core.step.dispatch import dispatched
-from gpuscale.core.step.parallel_comm import point_to_point_s
-from gpuscale.core.step.ranks import strides
+from gpuscale.core.step.moe import dispatched
+from gpuscale.core.step.parallel_comm import point_to_point_s, strides
 from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Software
 from gpuscale.core.step.step import model_stages, shape_of, stage_times, step_terms, transfer_bytes
 

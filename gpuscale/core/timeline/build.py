@@ -14,10 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.schedules import SCHEDULES, Pass, orders
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of
-from gpuscale.core.step.dispatch import dispatched
+from gpuscale.core.step.moe import dispatched
 from gpuscale.core.step.step import Stage, breakdown, model_stages, shape_of, stage_times
-from gpuscale.core.timeline.records import DeviceTime, Event, MemoryCurve, StepTimeline
-from gpuscale.core.timeline.replay import Placing, Replay, placed, replay, stretched
+from gpuscale.core.timeline.replay import (
+    DeviceTime,
+    Event,
+    MemoryCurve,
+    Placing,
+    Replay,
+    StepTimeline,
+    placed,
+    replay,
+    stretched,
+)
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout

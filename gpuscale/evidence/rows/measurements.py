@@ -18,8 +18,7 @@ from gpuscale.evidence.rows.hardware import asked_gpu, measured_cluster
 from gpuscale.evidence.rows.models import model_of
 from gpuscale.evidence.rows.words import Row, meaning, number, whole
 from gpuscale.io.maturity import LeastDegrees, settled
-from gpuscale.io.settle import settle
-from gpuscale.io.software import load_software
+from gpuscale.io.software import load_software, settle
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 

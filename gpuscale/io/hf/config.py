@@ -10,10 +10,9 @@ import pydantic
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.hf import vision
 from gpuscale.io.hf.family import family_parts
 from gpuscale.io.hf.keys import Keys, family_tables
-from gpuscale.io.hf.parts import Parts, rows
+from gpuscale.io.hf.parts import TEXT_ONLY, TOWERS, Parts, gemma4_audio, rows
 from gpuscale.io.spec_errors import spec_error
 from gpuscale.io.toml import Table
 from gpuscale.specs.model import ModelSpec
@@ -183,16 +182,16 @@ def _vision(wrapper: Keys, wrapper_type: str, h: int, warnings: list[str]) -> in
     audio = wrapper.sub("audio_config")
     heard = 0
     if audio is not None and wrapper_type == "gemma4":
-        heard = vision.gemma4_audio(audio, h)
+        heard = gemma4_audio(audio, h)
     elif audio is not None:
         warnings.append(f"{wrapper.where}: the audio tower is not in the parameter count")
     if tower is None:
         return heard
-    count = vision.TOWERS.get(wrapper_type)
+    count = TOWERS.get(wrapper_type)
     if count is None:
         warnings.append(f"{wrapper.where}: the vision tower is not in the parameter count")
         return 0
-    if wrapper_type in vision.TEXT_ONLY:
+    if wrapper_type in TEXT_ONLY:
         size = count(tower, wrapper, h) / 1e6
         warnings.append(
             f"{wrapper.where}: language model only; its vision tower of {size:.0f}M parameters "

@@ -14,8 +14,7 @@ from typing import IO, Any
 
 from gpuscale.core.diagnosis.facts import UNITS, Fact, Log, Track
 from gpuscale.core.diagnosis.series import StepSeries
-from gpuscale.io.logs.grid import Heading
-from gpuscale.io.logs.pairs import pairs_of, value_of, with_spans
+from gpuscale.io.logs.pairs import Heading, pairs_of, value_of, with_spans
 from gpuscale.io.logs.patterns import LinePattern, Patterns, TablePattern, load_patterns
 
 _BITS = 20

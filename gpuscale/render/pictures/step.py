@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.search.problem import Problem
-from gpuscale.core.timeline.records import Event, StepTimeline
+from gpuscale.core.timeline.replay import Event, StepTimeline
 from gpuscale.core.words import EVENT_KINDS
 from gpuscale.render.pictures.chart import Axis, Gantt, Lines, Mark, Series, Span, Stack
 from gpuscale.render.pictures.known import layout_words, memory_stack

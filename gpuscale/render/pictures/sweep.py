@@ -33,7 +33,7 @@ def _axis(key: str, values: Sequence[float]) -> Axis:
 def sweep_charts(result: dict[str, Any], note: str) -> list[Chart]:
     """Draw a sweep's result; numbers of one name, as ``time_s`` and ``expected.time_s``, together.
 
-    `result`: ``keys``, ``shown`` and ``points``, as `gpuscale.answers.sweep_table` makes them.
+    `result`: ``keys``, ``shown`` and ``points``, as `gpuscale.answers.sweep` makes them.
     `note`: what stays the same.
     """
     points = [p for p in result["points"] if p["answer"] != "error"]

@@ -10,8 +10,16 @@ from typing import Any
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.io.toml import read_toml
-from gpuscale.textbook.quiz.evaluate import MODULE_OF, QuizQuestion, is_lookup, resolve, summary
-from gpuscale.textbook.quiz.expression import EvaluationTrace, evaluate, parse
+from gpuscale.textbook.quiz.evaluate import (
+    MODULE_OF,
+    EvaluationTrace,
+    QuizQuestion,
+    evaluate,
+    is_lookup,
+    parse,
+    resolve,
+    summary,
+)
 
 UNITS = read_toml(Path(__file__).parent / "data" / "units.toml")
 DIMENSION: dict[str, str] = UNITS["dimension"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read.bash import builtins, flow, programs
+from gpuscale.launch.read.bash import builtins, flow
 from gpuscale.launch.read.bash.builtins import Break, Continue, Leave, Return
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE, Condition, sure
 from gpuscale.launch.read.bash.syntax import Parser
@@ -294,8 +294,8 @@ def _command(raw: list[str], script: Script) -> int:
     if words[0] in ("eval", "source", "."):
         return _taken(words, script)
     given = script.stdin
-    text = programs.output(words, given) if given is not None else None
-    if words[0].rsplit("/", 1)[-1] in programs.SHOWING or text is not None:
+    text = builtins.output(words, given) if given is not None else None
+    if words[0].rsplit("/", 1)[-1] in builtins.SHOWING or text is not None:
         if script.printed is not None:
             script.printed.append(text)
         else:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read.bash import parameters
+from gpuscale.launch.read.bash import sums
 from gpuscale.launch.read.bash.sums import NotKnown, total
 from gpuscale.launch.read.bash.syntax import Parser, end_of
 from gpuscale.launch.read.bash.tree import ASSIGN, Node
@@ -71,9 +71,7 @@ def as_list(value: str | list[str]) -> list[str]:
 
 def words_of(raw: list[str], script: Script) -> list[str]:
     """Words of a command with all that is known put in."""
-    return [
-        word for one in raw for braced in parameters.braces(one) for word in fields(braced, script)
-    ]
+    return [word for one in raw for braced in sums.braces(one) for word in fields(braced, script)]
 
 
 def read_text(raw: str, script: Script) -> str:
@@ -269,7 +267,7 @@ def _braced(inner: str, script: Script) -> str | list[str]:
     script.budget.look_at(len(inner))
     script.budget.depth += 1
     try:
-        if script.budget.depth > DEEPEST or not (said := parameters.parsed(inner)):
+        if script.budget.depth > DEEPEST or not (said := sums.parsed(inner)):
             return unknown("${" + inner + "}", script)
         shown = inner.partition("?")[0].rstrip(":") if said.sign in ("?", ":?") else inner
         return _parameter(said, "${" + shown + "}", script)
@@ -277,7 +275,7 @@ def _braced(inner: str, script: Script) -> str | list[str]:
         script.budget.depth -= 1
 
 
-def _parameter(said: parameters.Parameter, shown: str, script: Script) -> str | list[str]:
+def _parameter(said: sums.Parameter, shown: str, script: Script) -> str | list[str]:
     value = element(said.name, said.place, script)
     if said.before == "!":
         if said.place in ("@", "*"):
@@ -309,7 +307,7 @@ def _parameter(said: parameters.Parameter, shown: str, script: Script) -> str | 
     try:
         rest = [summed(one, script) for one in said.rest.split(":")] if sign == ":" else []
         other = read_text(said.rest, script) if not rest else ""
-        return parameters.changed(value, sign, other, rest)
+        return sums.changed(value, sign, other, rest)
     except ValueError:
         return unknown(shown, script)
 
