@@ -81,7 +81,7 @@ def described(records: dict[str, Any]) -> None:
             record["required"] = sorted(record["properties"])
 
 
-SWEEP = "sweep_table:SweepAnswer"
+SWEEP = "sweep:SweepAnswer"
 
 
 def complete_command(incomplete: str) -> list[str]:

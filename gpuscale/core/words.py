@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+DEGREES = {f: f.upper() for f in ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")}
+"""Degrees of a layout."""
+
 STEP_PARTS = {
     "matmul_s": "matrix multiplies",
     "attention_s": "attention",

@@ -9,7 +9,7 @@ import pytest
 from json_schema import problems
 
 from gpuscale.answers.ask import Swept
-from gpuscale.answers.sweep_table import read_axis
+from gpuscale.answers.sweep import read_axis
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.cli.app import run
 

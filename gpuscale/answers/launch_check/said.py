@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpuscale.core.words import DEGREES
 from gpuscale.launch.read.found import Found, Said
 
 
@@ -58,13 +59,10 @@ def _machines(said: Said) -> str:
     return ", ".join(parts)
 
 
-DEGREES = {"TP": "tp", "PP": "pp", "VPP": "vpp", "CP": "cp", "EP": "ep", "ETP": "etp", "DP": "dp"}
-
-
 def _layout(said: Said) -> str:
-    named = {**DEGREES, "replicas": "dp_replicate"}
-    parts = [f"{word} {n}" for word, f in named.items() if (n := getattr(said, f) or 1) > 1]
-    parts += [f"{k.upper()} {v}" for k, v in said.unread.items() if k.upper() in DEGREES]
+    named = {**DEGREES, "dp_replicate": "replicas"}
+    parts = [f"{word} {n}" for f, word in named.items() if (n := getattr(said, f) or 1) > 1]
+    parts += [f"{k.upper()} {v}" for k, v in said.unread.items() if k in DEGREES]
     own = "as its recipe says" if "recipe" in said.unread else "data parallel alone"
     parts = parts or [said.unread.get("layout", own)]
     if said.zero_stage is not None:

@@ -26,11 +26,12 @@ from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, MemoryParameters
 from gpuscale.core.memory.peak import moments, peak_stage, stage_memories
 from gpuscale.core.memory.stages import StageMemory
-from gpuscale.core.records import Term, made_of, total_of
+from gpuscale.core.memory.terms import peak_term, usable_term
+from gpuscale.core.records import made_of
 from gpuscale.core.rules import facts_of
 from gpuscale.core.stages import split_text
 from gpuscale.core.verdict import said
-from gpuscale.core.words import MEMORY_PARTS, gb
+from gpuscale.core.words import DEGREES, MEMORY_PARTS, gb
 from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.io.jobs import problem_of, timed_step
 from gpuscale.io.software import capabilities_of, load_software, usual_software
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
     from gpuscale.answers.timeline import Timeline
     from gpuscale.core.layout import Layout
-    from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.software import SoftwareSpec
 
 
@@ -187,7 +187,10 @@ def _document(
         details,
         warnings=loaded.warnings,
         answered_no=not r.fits,
-        terms=_terms(facts, layout, parameters, r, loaded.gpu),
+        terms=(
+            peak_term(facts, layout, parameters, peak),
+            usable_term(loaded.gpu.usable_hbm_bytes, r.hbm_bytes, r.capacity_bytes),
+        ),
         csv_table=table if not asked.stages else _stage_table(r),
         job=lambda: _job(asked, loaded, layout, r, parameters),
         launch=launched(lambda: _job(asked, loaded, layout, r, parameters)),
@@ -248,16 +251,8 @@ def _split_rows(r: TrainingMemory) -> list[tuple[str, str, str]]:
 
 def layout_text(layout: Layout) -> str:
     """Degrees of a layout in one line."""
-    named = (
-        ("TP", layout.tp),
-        ("PP", layout.pp),
-        ("VPP", layout.vpp),
-        ("CP", layout.cp),
-        ("EP", layout.ep),
-        ("ETP", layout.etp),
-        ("DP", layout.dp),
-    )
-    degrees = ", ".join(f"{n} {v}" for n, v in named if v > 1 or n in ("TP", "PP", "DP"))
+    always, named = ("tp", "pp", "dp"), ((f, getattr(layout, f)) for f in DEGREES)
+    degrees = ", ".join(f"{DEGREES[f]} {n}" for f, n in named if n > 1 or f in always)
     group = f" in groups of {layout.shard_group_size}" if layout.shard_group_size else ""
     return f"{degrees}, ZeRO {layout.zero_stage}{group}"
 
@@ -315,22 +310,3 @@ def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, object]:
     settings = {"settings": said} if (said := asked.job_settings.said) else {}
     named = {"catalogue": asked.catalogue, "recipe": asked.recipe or ""}
     return inputs_of(loaded, layout, **named, **settings)
-
-
-def _terms(
-    facts: ModelFacts, layout: Layout, p: MemoryParameters, r: TrainingMemory, gpu: GpuSpec
-) -> tuple[Term, ...]:
-    from gpuscale.core.memory.terms import stage_terms, usable_term
-
-    parts = {key: getattr(r.expected, key) for key in MEMORY_PARTS}
-    return (
-        total_of(
-            "peak_bytes",
-            r.expected.total_bytes,
-            "bytes",
-            parts,
-            "sum of the parts of the fullest stage",
-            stage_terms(facts, layout, p, r.expected),
-        ),
-        usable_term(gpu.usable_hbm_bytes, r.hbm_bytes, r.capacity_bytes),
-    )

@@ -13,7 +13,7 @@ from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms
 from gpuscale.answers.summary import span
 from gpuscale.core.layout import Layout
 from gpuscale.core.maturity import WORDS
-from gpuscale.core.memory.terms import stage_terms, usable_term
+from gpuscale.core.memory.terms import peak_term, usable_term
 from gpuscale.core.plan.estimate import Estimate, Run, estimate
 from gpuscale.core.plan.records import ByMaturity, PlanResult
 from gpuscale.core.quantity import format_si, format_time
@@ -23,7 +23,6 @@ from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import JobSettings
 from gpuscale.core.step.moe import unable
 from gpuscale.core.step.terms import part_terms
-from gpuscale.core.words import MEMORY_PARTS
 from gpuscale.io.jobs import job_problem, step_interval
 from gpuscale.io.maturity import LeastDegrees
 
@@ -124,9 +123,8 @@ def terms_of(case: PlanCase, request: Request, best: Estimate) -> tuple[Term, ..
 
 def layout_terms(case: PlanCase, best: Estimate) -> tuple[Term, ...]:
     """Explain a step of a layout and its memory."""
-    step, p, held = best.step, case.problem, best.memory
+    step, p = best.step, case.problem
     hw = p.hardware
-    memory = {name: getattr(held, name) for name in MEMORY_PARTS}
     return (
         total_of(
             "step_s",
@@ -155,14 +153,7 @@ def layout_terms(case: PlanCase, best: Estimate) -> tuple[Term, ...]:
         term_of(
             "tokens_per_s", "", "batch_tokens / step_s", "tokens of a step", step, *(case, best)
         ),
-        total_of(
-            "peak_bytes",
-            best.peak_bytes,
-            "bytes",
-            memory,
-            "memory of the fullest GPU (core/memory)",
-            children=stage_terms(p.memory_facts, best.layout, p.memory_parameters, held),
-        ),
+        peak_term(p.memory_facts, best.layout, p.memory_parameters, best.memory),
         usable_term(case.loaded.gpu.usable_hbm_bytes, hw.hbm_bytes, best.capacity_bytes),
     )
 

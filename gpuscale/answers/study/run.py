@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from gpuscale.answers.progress import JobsProgress
 from gpuscale.answers.study.jobs import StudyFile, StudyJob, answer_job, read_study
-from gpuscale.answers.sweep_table import amount
+from gpuscale.answers.sweep import amount
 from gpuscale.answers.table import question_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.foreign import csv_cell, line

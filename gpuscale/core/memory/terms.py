@@ -15,8 +15,9 @@ from gpuscale.core.memory.peak import (
     state_rules,
 )
 from gpuscale.core.memory.stages import StageMemory
-from gpuscale.core.records import Term, term_of
+from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.stages import StageParams, layout_stages
+from gpuscale.core.words import MEMORY_PARTS
 
 ZERO = "ZeRO (arXiv:1910.02054) section 3.1; recipe of the software preset"
 KORTHIKANTI = "Korthikanti et al. 2022 (arXiv:2205.05198), by element and kind of layer"
@@ -39,6 +40,13 @@ def stage_terms(
             reserved_over_allocated=p.fragmentation,
         ),
     )
+
+
+def peak_term(facts: ModelFacts, layout: Layout, p: MemoryParameters, peak: StageMemory) -> Term:
+    """Memory of the fullest stage by part."""
+    parts = {key: getattr(peak, key) for key in MEMORY_PARTS}
+    source, children = "sum of the parts of the fullest stage", stage_terms(facts, layout, p, peak)
+    return total_of("peak_bytes", peak.total_bytes, "bytes", parts, source, children)
 
 
 def usable_term(stated_bytes: float | None, hbm_bytes: float, usable_bytes: float) -> Term:

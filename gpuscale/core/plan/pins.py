@@ -153,14 +153,12 @@ def pin_space(
             changed |= {"offload_optimizer": optimizer, "offload_activations": activations}
         elif flag in NAMES:
             names = _read(flag, select_names, text, NAMES[flag])
-            names, reasons = _possible(flag, names, facts)
+            changed[flag], reasons = _possible(flag, names, facts)
             left_out += reasons
-            changed[flag] = names
         else:
             values = _read(flag, select_ints, text, _candidates(flag, space, facts))
-            values, reasons = _possible(flag, values, facts)
+            changed[INTS[flag]], reasons = _possible(flag, values, facts)
             left_out += reasons
-            changed[INTS[flag]] = values
     changed.update(_implied(pins, changed, space))
     asked = replace(space, **changed)
     alone = min(asked.tp) * min(asked.pp) == facts.n_gpus or facts.global_batch_size == 1
