@@ -7,35 +7,76 @@ async function got(name) {
   return answer;
 }
 
-// Files ending in .gz are packed by us, whatever the server does.
-const plain = async (name) => new Response((await got(name)).body.pipeThrough(new DecompressionStream("gzip")));
+// Packed by us, whatever the server does; read while it comes.
+const PACKED = { "pyodide.asm.wasm": "application/wasm", "python_stdlib.zip": "application/zip" };
+const plain = async (name) => (await got(`pyodide/${name}.gz`)).body.pipeThrough(new DecompressionStream("gzip"));
 
 const ready = (async () => {
-  const manifest = await (await got("manifest.json")).json();
-  const code = got("code.tar.xz").then((answer) => answer.arrayBuffer());
   said({ state: "Loading Python…" });
-  const wasm = (await plain("pyodide/pyodide.asm.wasm.gz")).arrayBuffer();
+  const manifest = got("manifest.json").then((answer) => answer.json());
+  const coming = Object.fromEntries(Object.keys(PACKED).map((name) => [name, plain(name)]));
+  const created = import("./pyodide/pyodide.asm.mjs");
   const direct = self.fetch;
-  self.fetch = async (name, ...rest) =>
-    String(name?.url ?? name).endsWith(".asm.wasm") ? new Response(await wasm, { headers: { "Content-Type": "application/wasm" } }) : direct(name, ...rest);
+  // the code is asked for once the interpreter is there: it comes while Python starts
+  let code = null;
+  const ask = () => {
+    code = got("code.zst").then((answer) => answer.arrayBuffer());
+    code.catch(() => {}); // said where it is awaited
+  };
+  self.fetch = async (name, ...rest) => {
+    const file = String(name?.url ?? name).split("/").at(-1);
+    if (!(file in PACKED)) return direct(name, ...rest);
+    return new Response(await coming[file], { headers: { "Content-Type": PACKED[file] } });
+  };
   const { loadPyodide } = await import("./pyodide/pyodide.mjs");
-  const python = await loadPyodide({ indexURL: new URL("pyodide/", self.location.href).href });
+  const { default: create } = await created;
+  const python = await loadPyodide({
+    indexURL: new URL("pyodide/", self.location.href).href,
+    createPyodideModule: (settings) => {
+      settings.preRun.push(ask);
+      return create(settings);
+    },
+  });
   self.fetch = direct;
   said({ state: "Loading the planner…" });
   const packed = await code;
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", packed));
-  if (btoa(String.fromCharCode(...hash)) !== manifest.sha256) throw new Error("code.tar.xz is not the file that this page was built with");
-  python.FS.writeFile("/code.tar.xz", new Uint8Array(packed));
+  if (btoa(String.fromCharCode(...hash)) !== (await manifest).sha256) throw new Error("code.zst is not the file that this page was built with");
+  python.FS.writeFile("/code.zst", new Uint8Array(packed));
   python.runPython(`
-import sys, sysconfig, tarfile
-with tarfile.open("/code.tar.xz") as code:
-    code.extractall(sysconfig.get_paths()["purelib"], filter="fully_trusted")
+import importlib, json, os, sysconfig
+from compression.zstd import decompress
+
+def unpack(file, into):
+    with open(file, "rb") as packed:
+        whole = memoryview(decompress(packed.read()))
+    at = 4 + int.from_bytes(whole[:4])
+    for name, size in json.loads(bytes(whole[4:at])):
+        path = os.path.join(into, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as made:
+            made.write(whole[at : at + size])
+        at += size
+
+unpack("/code.zst", sysconfig.get_paths()["purelib"])
+os.remove("/code.zst")
+importlib.invalidate_caches()
 from gpuscale.answers.page import asked_json, kept_json, names_json
-import gpuscale.answers.plan.train, gpuscale.answers.finetune.plan, gpuscale.answers.serve.document
 `);
   said({ names: JSON.parse(python.globals.get("names_json")()) });
   return python;
 })();
+// what the next questions need is imported while nothing is asked
+const IDLE = ["plan.train", "finetune.plan", "serve.document"];
+const idle = async () => {
+  const python = await ready;
+  const module = IDLE.shift();
+  if (module) {
+    python.runPython(`import gpuscale.answers.${module}`);
+    setTimeout(idle, 50);
+  }
+};
+setTimeout(idle, 50);
 ready.catch((error) => said({ failed: String(error) }));
 
 self.onmessage = async ({ data }) => {

@@ -440,11 +440,11 @@ def test_a_file_that_is_missing_is_said_and_the_first_answers_stand(site, tmp_pa
     tab, _, folder = site
     broken = tmp_path / "site"
     shutil.copytree(folder / "try", broken / "try")
-    (broken / "try" / "code.tar.xz").unlink()
+    (broken / "try" / "code.zst").unlink()
     with served(broken) as (address, _):
         tab.open(address)
         wait_for(tab, "document.querySelector('#state.error')")
-        assert "code.tar.xz" in text_of(tab, "#state")
+        assert "code.zst" in text_of(tab, "#state")
         assert "llama3.1-8b" in text_of(tab, "#head")
         tab.evaluate("document.querySelector('input[value=serve]').click()")
         wait_for(tab, "document.querySelector('#head').textContent.includes('TTFT')")
