@@ -20,7 +20,7 @@ FIELDS = (
     # of engines: `chunk_tokens` of a pass, `mixed` with decoding, `host_s` of a pass [s]
     *"memory_share max_sequences chunk_tokens mixed whole_prompts chunks_beyond".split(),
     *"async_scheduling host_s host_per_sequence_s prefix_cache graph_sequences".split(),
-    *"cache_format attention_backend expert_backend drafts".split(),
+    *"cache_format attention_backend expert_backend drafts async_drafts".split(),
 )
 """What a habit may be of, in the words of a job."""
 

@@ -85,6 +85,8 @@ class FrameworkSpec(ServingSoftware):
         found: dict[str, Any] = {k: h.value for k, h in habits.items() if k in own}
         if "async_scheduling" in habits:
             found["serial_host"] = not habits["async_scheduling"].value
+        if "async_drafts" in habits:
+            found["serial_drafts"] = not habits["async_drafts"].value
         if "memory_share" in habits:
             share = float(str(habits["memory_share"].value))
             found["memory"] = replace(self.memory, utilisation_frac=share)

@@ -41,6 +41,26 @@ def test_rate_within_limits_on_given_gpus():
     )
 
 
+def test_products_of_fp8_blocks_without_deepgemm_take_longer():
+    """On two attention ranks; SGLang counts the tokens of a pass of all ranks together."""
+    asked = ("qwen3-30b-a3b", "--gpu", "b200", "--gpus", "2", "--weights", "fp8-block")
+    load = ("--concurrency", "8", "--input", "4000", "--dp-attention", "2", "--engine", "sglang")
+    own, other = (answer(*asked, *load, *more) for more in ((), ("--no-deepgemm",)))
+    assert other["ttft_mean_s"] > 1.2 * own["ttft_mean_s"]
+    assert "--fp8-gemm-backend flashinfer_trtllm" in other["launch"][0]
+    assert "--fp8-gemm-backend" not in own["launch"][0]
+    assert "--chunked-prefill-size 32768 " in own["launch"][0] + " "
+
+
+def test_the_host_takes_turns_with_drafts_before_sglang_0_5_12():
+    asked = ("llama3-8b", "--gpus", "1", "--concurrency", "16", "--draft", "eagle:2")
+    old, new = (
+        answer(*asked, "--accept", "0.7", "--engine", f"sglang:{version}")["tpot_mean_s"]
+        for version in ("0.5.10", "0.5.12")
+    )
+    assert old > 1.05 * new
+
+
 def test_fewest_gpus_grow_with_the_rate():
     small, large = (
         answer("llama3.1-70b", *CHAT, "--rate", rate, "--tpot", "p95:30ms")["n_gpus"]

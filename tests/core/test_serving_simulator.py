@@ -166,6 +166,22 @@ def test_prompts_wait_for_the_next_look_while_others_decode():
     assert seldom.first_s == pytest.approx([0.010, 0.070, 0.090])
 
 
+def test_a_prompt_that_has_no_room_in_a_pass_waits_where_it_is_not_split():
+    """Two prompts of 60 tokens, 100 a pass: 6 ms and 6, or 10 and the rest of the second, 2."""
+    both = Traffic([60, 60], [1, 1], [0.0, 0.0])
+    assert run(both, token_budget=100).first_s == pytest.approx([0.010, 0.012])
+    assert run(both, token_budget=100, splits=False).first_s == pytest.approx([0.006, 0.012])
+    one = Traffic([150], [1], [0.0])  # more than a pass has: in parts
+    assert run(one, token_budget=100, splits=False).first_s == pytest.approx([0.015])
+
+
+def test_ranks_read_whole_prompts_each_in_its_share():
+    """Two ranks of 100 tokens: four prompts of 60 take two passes of 12 ms, not 200 tokens once."""
+    four = Traffic([60] * 4, [1] * 4, [0.0] * 4)
+    found = run(four, token_budget=200, ranks=2, splits=False)
+    assert found.first_s == pytest.approx([0.012, 0.012, 0.024, 0.024])
+
+
 def test_prompts_wait_until_each_rank_has_one():
     """TensorRT-LLM's _balance_adp_requests: two prompts are let in, one alone after the limit."""
     both = Traffic([100, 100, 100], [51, 1, 1], [0.0, 0.011, 0.025])

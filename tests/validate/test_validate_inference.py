@@ -115,6 +115,30 @@ def test_drafts_are_read_or_assumed():
     assert _drafts({"spec": "mtp"}, True)[1]
 
 
+def test_what_scripts_set_and_rows_do_not_print_is_asked():
+    """dsr1_fp8_b200_trt_mtp.sh: (3 + 1) * 32 + 1024 + 127 tokens of a pass, in blocks of 64."""
+    row = {
+        **SERVED,
+        "model": "DeepSeek-R1",
+        "gpu": "B200",
+        "n_gpus": "8",
+        "tp": "8",
+        "precision": "fp8",
+        "input_len": "1024",
+        "concurrency": "32",
+        "spec": "mtp",
+        "framework": "trtllm 1.2.0rc6",
+        "source": "InferenceX-app: benchmarks",
+    }
+    assert serve_asked(row)[0]["chunk"] == "1216"
+    plain = {**row, "spec": "none"}
+    assert serve_asked(plain)[0]["chunk"] == "8192"
+    assert serve_asked({**plain, "input_len": "8192"})[0]["chunk"] == "8320"
+    sglang = serve_asked({**row, "framework": "sglang 0.5.9"})[0]
+    assert (sglang["draft"], sglang["no_deepgemm"]) == ("mtp:2", "true")
+    assert "chunk" not in serve_asked({**row, "source": "another"})[0]
+
+
 def test_pools_of_a_disaggregated_row():
     text = "prefill 2 workers x tp8 ep8 dpa True (16 GPUs), decode 1 workers x tp32 ep32 dpa False"
     row = {

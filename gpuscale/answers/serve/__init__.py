@@ -157,6 +157,7 @@ class Serve(options.Machine, Priced, Swept):
         "Share of the GPU's memory that the engine takes. [default: the engine's]", None, _share
     )
     eager: Asked[bool] = flag("No CUDA graphs: every kernel is launched by the host.")
+    no_deepgemm: Asked[bool] = flag("Products of fp8 blocks by SGLang's other kernels.")
     cold: Asked[bool] = flag("Nobody warmed the server up: its first prompts load kernels.")
     draft: Converted[reading.Draft | None, str] = Converted(
         "Speculative decoding, e.g. mtp:3 or eagle:4.", None, reading.draft

@@ -133,11 +133,8 @@ def _head(case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer) -> st
             f"{name}: {copies_text(r)} serves {rate_text(wanted.rate_per_s)}{within}; "
             f"up to {figure(r.at_most_per_s)} (bound by {r.binding}), {spare:.1f} times the rate."
         )
-    return f"{name}: no layout{_within(limits)}. {remedy(wanted, choice)}"
-
-
-def _within(limits: str) -> str:
-    return f" keeps {limits}" if limits else " takes the rate"
+    kept = f"keeps {limits}" if limits else "takes the rate"
+    return f"{name}: no layout {kept}. {remedy(wanted, choice)}"
 
 
 def remedy(wanted: Wanted, choice: Choice) -> str:
@@ -274,43 +271,22 @@ def facts(wanted: Wanted, r: ServeAnswer) -> list[tuple[str, str, str]]:
     """Throughput, times, cache."""
     rows = []
     if r.output_tokens_per_s is not None and r.total_tokens_per_s is not None:
-        rows.append(
-            (
-                "throughput",
-                f"{figure(r.output_tokens_per_s)} output tokens/s",
-                f"{figure(r.total_tokens_per_s)} with prompts, {figure(r.requests_per_s)} "
-                "requests/s",
-            )
-        )
+        note = f"{figure(r.total_tokens_per_s)} with prompts, {figure(r.requests_per_s)} requests/s"
+        rows.append(("throughput", f"{figure(r.output_tokens_per_s)} output tokens/s", note))
     if r.ttft_mean_s is not None and r.tpot_mean_s is not None:
         rows.append(("TTFT", f"{ms(r.ttft_mean_s)} ms mean", f"p99 {ms(r.ttft_p99_s)} ms"))
         rows.append(("TPOT", f"{ms(r.tpot_mean_s)} ms mean", f"p99 {ms(r.tpot_p99_s)} ms"))
     if r.alone_tpot_s and r.alone_ttft_s and wanted.concurrency != 1:
-        rows.append(
-            (
-                "one user alone",
-                f"{figure(1.0 / r.alone_tpot_s)} tokens/s",
-                f"the first after {ms(r.alone_ttft_s)} ms",
-            )
-        )
+        note = f"the first after {ms(r.alone_ttft_s)} ms"
+        rows.append(("one user alone", f"{figure(1.0 / r.alone_tpot_s)} tokens/s", note))
     if r.time_s is not None:
         rows.append(("all requests", f"{figure(r.time_s)} s", f"{r.n_requests:,} simulated"))
-    rows.append(
-        (
-            "cache",
-            f"{r.kv_tokens:,.0f} tokens" if math.isfinite(r.kv_tokens) else "no limit",
-            f"of an attention rank, {r.kv}; {figure(r.sequences_with_room)} sequences of the mean "
-            "length in a replica",
-        )
-    )
+    room = f"{r.kv_tokens:,.0f} tokens" if math.isfinite(r.kv_tokens) else "no limit"
+    held = f"{figure(r.sequences_with_room)} sequences of the mean length in a replica"
+    rows.append(("cache", room, f"of an attention rank, {r.kv}; {held}"))
     if r.usd_per_million_output_tokens is not None and r.usd_per_million_tokens is not None:
-        rows.append(
-            (
-                "cost",
-                f"{r.usd_per_million_output_tokens:.3g} USD/M output",
-                f"{r.usd_per_million_tokens:.3g} USD/M tokens in all",
-            )
-        )
+        note = f"{r.usd_per_million_tokens:.3g} USD/M tokens in all"
+        rows.append(("cost", f"{r.usd_per_million_output_tokens:.3g} USD/M output", note))
     return rows
 
 
@@ -330,11 +306,8 @@ def footing(
     lines.append(r.engine_settings)
     ttft, tpot = (math.exp(w) for w in known_to)
     kind = f"{case.loaded.gpu.architecture}, {r.engine}"
-    known = (
-        ""
-        if itself(case, case.engine_of(r.engine))
-        else "; not measured on such a GPU in such a version"
-    )
+    own = itself(case, case.engine_of(r.engine))
+    known = "" if own else "; not measured on such a GPU in such a version"
     lines.append(
         f"80 % of such estimates: TPOT x/÷ {tpot:.2f}, TTFT x/÷ {ttft:.2f} ({kind}{known})."
     )

@@ -145,6 +145,11 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
         soft = replace(soft, gather_passes=0)
     if load_words()["fused"].keys() & set(asked.engine):
         soft = replace(soft, adds_experts=False)
+    if asked.draft and soft.serial_drafts:
+        soft = replace(soft, serial_host=True)
+    if asked.no_deepgemm and "fp8-block" in site.peaks:
+        slower = site.peaks["fp8-block"] * site.kernels.plain_block_eff
+        site = replace(site, peaks={**site.peaks, "fp8-block": slower})
     if asked.eager:
         soft = replace(soft, launch_s=soft.eager_layer_s * model.n_layers)
     return replace(site, software=soft) if soft is not site.software else site

@@ -71,6 +71,8 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
         "ep": r.ep if r.ep > 1 else 0,
         "sequences": sequences,
         "chunk": s.scheduler.token_budget // r.dp_attention,
+        "whole_chunk": s.scheduler.token_budget,
+        "plain": asked.no_deepgemm,
         "poll": asked.poll,
         "context": asked.context,
         "share": share,
@@ -136,13 +138,7 @@ def benchmark_line(asked: Serve, case: ServeCase, found: FoundReplica) -> str:
         rate = asked.rate or found.at_most_per_s
         load = f"--request-rate {rate:.3g} --num-prompts {max(100, round(300 * rate))}"
     tool = "vllm bench serve" if engine != "sglang" else "python -m sglang.bench_serving"
-    backend = (
-        ""
-        if engine == "vllm"
-        else " --backend sglang"
-        if engine == "sglang"
-        else " --backend openai"
-    )
+    backend = {"vllm": "", "sglang": " --backend sglang"}.get(engine, " --backend openai")
     if asked.only == "embed" and engine != "sglang":
         backend = " --backend openai-embeddings --endpoint /v1/embeddings"
     names = f"--dataset-name random --random-input-len {n} --random-output-len {o}"

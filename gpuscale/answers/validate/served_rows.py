@@ -56,8 +56,8 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
     cold = kind == "closed" and meaning("cold", note) is not None
     cache = re.search(r"kv[ -]cache (bf16|fp8|fp16)", note)
     setting = (engine, row.get("gpu"), row.get("precision"), "tp", row.get("tp"), row.get("spec"))
-    scripts = f"{row.get('source')} {' '.join(map(str, setting))} {at_once} in flight"
-    scripted = (meaning("scripted", scripts) or "").split() if kind == "closed" else ()
+    scripts = f"{kind} {row.get('source')} {' '.join(map(str, setting))} {at_once} in flight"
+    scripted = (meaning("scripted", scripts) or "").split() if kind in ("closed", "pools") else ()
     degrees = _degrees(row, any(ffn.kind == "moe" for ffn in spec.ffns.values()))
     asked = {
         "model": row["model"],
@@ -67,14 +67,24 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
         "weights": _weights(row, "" if gguf else spec.published_format),
         "kv": cache and cache[1],
         "cold": cold,
-        **dict(word.split("=") for word in scripted),
         "only": kind if kind in ("prefill", "decode") else None,
         **(degrees if kind != "pools" else _pooled(row, spec.name, bool(draft))),
         **lengths,
         **loads,
         **draft,
+        **dict(word.split("=") for word in scripted),
     }
+    if str(asked.get("chunk", "")).endswith("+"):
+        asked["chunk"] = _pass_tokens(asked["chunk"], row, asked)
     return {k: v for k, v in asked.items() if v is not None}, [*assumed, *more, *usual]
+
+
+def _pass_tokens(least: str, row: Row, asked: Mapping[str, Any]) -> str:
+    """Tokens of a pass of a rank that hold a prompt with what it decodes, in blocks of 64."""
+    each = int(str(asked.get("draft", ":0")).rsplit(":", 1)[1]) + 1
+    decoded = each * (asked["concurrency"] // (asked["dp_attention"] or 1))
+    tokens = (decoded + (number(row.get("input_len")) or 0.0) + 127.0) // 64.0 * 64.0
+    return f"{max(float(least[:-1]), tokens):.0f}"
 
 
 def _degrees(row: Row, mixture: bool) -> dict[str, int | None]:

@@ -175,9 +175,8 @@ def _layer(
     core = prefill_core_s(group.mixer, local, rank, site)
     core += decode_core_s(group.mixer, local, rank, site)
     n_small = SMALL_KERNELS[group.mixer.kind] + SMALL_KERNELS[group.ffn.kind]
-    if site.software.adds_experts and group.ffn.kind == "moe":
-        n_small += SEPARATE_KERNELS
     if site.software.adds_experts:
+        n_small += SEPARATE_KERNELS if group.ffn.kind == "moe" else 0
         n_small += SEPARATE_STATE_KERNELS.get(group.mixer.kind, 0)
     reduced, exchanged = layer_communication_s(group, h, replica, site, batch.tokens, local.tokens)
     found = PassTime(

@@ -108,6 +108,7 @@ class Kernels:
     crossing_s: Seconds = 2e-5  # more of a collective between machines: proxy, synchronisation
     host_blend: Spread = 3.0  # exponent with which host and GPU, side by side, add up
     exchange_overlap: Share = 0.7  # of the shorter hidden, where two batches take turns
+    plain_block_eff: Fraction = 0.18  # of the fp8 peak, products of fp8 blocks without DeepGEMM
     cold_s: Seconds = 0.1  # more for each of the first prompts of a server that nobody warmed up
 
 
@@ -141,9 +142,11 @@ class ServingSoftware:
     intake_s: Seconds = 2e-3  # of it, during which the server takes no other: one reader
     handover_s: Seconds = 0.0  # from a prefill to a decode worker, beside the cache's way
     serial_host: bool = False  # the GPU waits while the host prepares a pass
+    serial_drafts: bool = False  # the same where there are drafts
     whole_prompts: bool = False  # a pass reads the longest context that is promised in one
     chunks_beyond: FromOne = 32768.0  # unless that is longer: then chunks, and mixed
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
+    splits: bool = True  # a prompt for which a pass has not room enough is read in part
     reserve_output: bool = False  # a request waits until its longest answer has room
     gather_passes: int = 0  # that a prompt waits at most until each attention rank has one
     chunk_tokens: FromOne = 8192.0  # prompt tokens of one pass

@@ -32,6 +32,8 @@ class Scheduler:
     cache_tokens: float = math.inf  # room of the cache, whole replica
     sequence_tokens: float = 0.0  # cache of a sequence beside its tokens: half a block, states
     mixed: bool = True  # prompt tokens share a pass with decoding
+    splits: bool = True  # a pass reads part of a prompt that would have room alone
+    ranks: int = 1  # attention ranks, each with its share of the budget
     reserve_output: bool = False  # a request is let in when its whole answer has room
     tokens_per_pass: float = 1.0  # decoded per sequence: more than 1 with drafts
     pace_spread: float = 0.0  # of the logarithm of these, from request to request

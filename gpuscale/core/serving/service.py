@@ -130,6 +130,8 @@ class Service(UnderLoad):
             cache_tokens=tokens,
             sequence_tokens=beside,
             mixed=soft.mixed,
+            splits=soft.splits,
+            ranks=ranks,
             reserve_output=soft.reserve_output,
             tokens_per_pass=1.0 + (drafts.accepted if drafts else 0.0),
             pace_spread=ACCEPTED_SPREAD if drafts else 0.0,

@@ -197,7 +197,7 @@ class SimulatedEngine:
         if grow and self.held + grow > s.cache_tokens and self._make_room(grow):
             return False
         along = n if s.mixed else 0
-        room = max(1, self.budget - int(along * self.gen))
+        whole = room = max(1, self.budget - int(along * self.gen))
         tokens, keys = 0, 0.0
         done: list[int] = []
         waiting, most = self.waiting, s.max_sequences
@@ -210,10 +210,14 @@ class SimulatedEngine:
                 need = self._room(i)
                 if self.held + need > limit and (self.running or done):
                     break
+                todo = max(1, math.ceil(self.prompt[i] - self.hit[i]))
+                if done and not s.splits:  # ranks in turn: the one that comes next has so much
+                    taken = tokens / len(done) * (len(done) // s.ranks)
+                    if taken + todo > whole / s.ranks:
+                        break
                 waiting.popleft()
                 self.held += need
-                self.partial = i
-                self.todo = max(1, math.ceil(self.prompt[i] - self.hit[i]))
+                self.partial, self.todo = i, todo
             i = self.partial
             take = self.todo if self.todo < room else room
             keys += take * (self.prompt[i] - self.todo + 0.5 * take)
