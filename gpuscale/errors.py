@@ -66,7 +66,10 @@ def typo_of(name: str, known: Iterable[str]) -> str:
 
 
 def _same_digits(one: str, other: str) -> bool:
-    """Whether the digits of two names agree; of the second, some more may follow."""
+    """Whether the digits of two names agree; of the second, some more may follow, of no size."""
+    ends = {name.rpartition("-")[2] for name in (one, other)}
+    if len(ends) == 2 and all(end[:1].isdigit() and end[-1] in "bm" for end in ends):
+        return False  # qwen3.5-2b is no mistyped qwen3.5-27b
     a, b = ("".join(c for c in name if c.isdigit()) for name in (one, other))
     return a == b or bool(a and b.startswith(a))
 
@@ -103,4 +106,6 @@ def unknown_name(
         said = f"did you mean `{close}`?"
     if not said and ("preset" in kind or "GPU" in kind):
         said = family(name, known)
+        if said.startswith("of ") and "model" in kind:
+            said += "; of any other give its config.json"
     return GpuscaleError(f"unknown {kind} `{shown!s}`", said or hint)

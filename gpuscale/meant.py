@@ -76,16 +76,21 @@ def family(name: str, known: Iterable[str]) -> str:
     ('which one: qwen3-8b, qwen3-32b?', '')
     >>> family("rtx9999", ["rtx-4090", "rtx-5090", "a100"])
     'of rtx there are rtx-4090, rtx-5090'
+    >>> family("qwen3.5-2b", ["qwen-7b", "qwen3.5-27b"])
+    'of qwen3.5 there are qwen3.5-27b'
     """
     word = re.sub(r"[\s_]+", "-", name.strip().lower())[:60]
     if len(word) < 2 or word[0].isdigit():
         return ""
-    known, stem = list(known), re.match(r"[a-z]{2,}", word)
+    known, stem = list(known), (re.match(r"[a-z]{2,}", word) or [""])[0]
     rest = r"(?![a-z\d])" if word[-1].isdigit() else "(?![a-z])"
     if members := _starting(re.escape(word) + rest, known):
         return f"which one: {members}?" if "," in members else f"did you mean `{members}`?"
-    members = _starting(rf"{stem[0]}(?![a-z])", known) if stem else ""
-    return f"of {stem[0]} there are {members}" if stem and members else ""
+    longer = [word[: dash.start()] for dash in re.finditer("-", word)]
+    for begin, rest in [*((w, r"(?![a-z\d])") for w in reversed(longer)), (stem, "(?![a-z])")]:
+        if members := begin and _starting(re.escape(begin) + rest, known):
+            return f"of {begin} there are {members}"
+    return ""
 
 
 def _starting(pattern: str, known: Iterable[str]) -> str:

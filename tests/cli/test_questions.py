@@ -21,5 +21,6 @@ def test_the_first_command_that_a_person_types_is_right(row):
     if row["quantity"] == "fits":
         assert result["fits"] is (row["measured"] == "yes")
         return
-    what = row["quantity"].removesuffix("_s")
-    assert result[f"{what}_low_s"] <= float(row["measured"]) <= result[f"{what}_high_s"]
+    what, unit = row["quantity"].rsplit("_", 1)
+    low, high = result[f"{what}_low_{unit}"], result[f"{what}_high_{unit}"]
+    assert low <= float(row["measured"]) <= high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import fields_of
@@ -132,7 +133,9 @@ def _memory(r: ServeAnswer) -> Point:
     m = r.memory
     many = "s" * (round(r.sequences_with_room) != 1)
     room = f"{r.sequences_with_room:,.0f} sequence{many}"
-    note = f"of weights, {gb(max(0.0, m.cache_bytes))} of cache, of {gb(m.usable_bytes)}: {room}"
+    cache = f"{gb(max(0.0, m.cache_bytes))} of cache"
+    cache += f" ({r.kv_tokens:,.0f} tokens)" if 0 < r.kv_tokens < math.inf else ""
+    note = f"of weights, {cache}, of {gb(m.usable_bytes)}: {room}"
     return Point("memory", gb(m.weights_bytes), note)
 
 

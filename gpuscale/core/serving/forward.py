@@ -42,6 +42,9 @@ SMALL_KERNELS = {
 split, the concatenation, the cast; of experts the scores, the choice, sort, gather, activation and
 combine."""
 
+PLE_KERNELS = 5
+"""Of a layer's own embedding: gate, activation, projection, norm, sum (transformers Gemma3n)."""
+
 SEPARATE_KERNELS = 2
 """More of them where the router's operations are fused by pattern: the choice of experts with their
 weights, and the sum over experts, are a kernel each (ggml-cuda, `topk-moe.cu`, fused additions)."""
@@ -178,6 +181,7 @@ def _layer(
     if site.software.adds_experts:
         n_small += SEPARATE_KERNELS if group.ffn.kind == "moe" else 0
         n_small += SEPARATE_STATE_KERNELS.get(group.mixer.kind, 0)
+    n_small += PLE_KERNELS if model.ple_hidden_size else 0
     reduced, exchanged = layer_communication_s(group, h, replica, site, batch.tokens, local.tokens)
     found = PassTime(
         linear_s=projections_s(group.mixer, h, local, rank, site) + dense,
