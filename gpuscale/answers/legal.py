@@ -6,17 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core import rules
 from gpuscale.core.capabilities import ANY
 from gpuscale.core.context import DEFAULT_CONTEXT
-from gpuscale.core.rules import (
-    PRETRAINED,
-    against,
-    against_cp,
-    against_ep,
-    against_pp,
-    against_tp,
-    facts_of,
-)
 from gpuscale.core.settings import NO_SETTINGS
 from gpuscale.errors import GpuscaleError, RuleError
 
@@ -43,18 +35,18 @@ def refuse_illegal(
     model: ModelSpec,
     software: SoftwareSpec,
     layout: Layout,
-    trained: Mapping[str, Any] = PRETRAINED,
+    trained: Mapping[str, Any] = rules.PRETRAINED,
     settings: JobSettings = NO_SETTINGS,
 ) -> None:
     """Refuse a layout that the framework cannot run, alone or with what is trained and set."""
     from gpuscale.io.software import capabilities_of
 
     soft = capabilities_of(software)
-    facts = facts_of(model, layout.seq_len, layout.global_batch_size, layout.n_gpus, soft)
+    facts = rules.facts_of(model, layout.seq_len, layout.global_batch_size, layout.n_gpus, soft)
     facts = replace(facts, trained=trained, settings=settings)
-    broken = against(layout, facts)
+    broken = rules.against(layout, facts)
     if broken is not None:
-        alone = against(layout, replace(facts, runs_on=ANY)) is None
+        alone = rules.against(layout, replace(facts, runs_on=ANY)) is None
         raise refusal(broken, facts, software_alone=alone)
 
 
@@ -62,7 +54,7 @@ def is_legal(
     model: ModelSpec,
     software: SoftwareSpec,
     layout: Layout,
-    trained: Mapping[str, Any] = PRETRAINED,
+    trained: Mapping[str, Any] = rules.PRETRAINED,
 ) -> bool:
     """Whether the framework can run a layout, with what is trained."""
     try:
@@ -88,8 +80,8 @@ def refuse_settings(software: SoftwareSpec, settings: JobSettings) -> None:
 
 def refuse_serving(model: ModelSpec, tp: int, pp: int) -> None:
     """Refuse degrees of a replica that no serving engine can run."""
-    facts = facts_of(model, 1, 1, tp * pp)
-    broken = against_tp(tp, facts) or against_pp(pp, 1, facts)
+    facts = rules.facts_of(model, 1, 1, tp * pp)
+    broken = rules.against_tp(tp, facts) or rules.against_pp(pp, 1, facts)
     if broken is not None:
         raise refusal(broken, facts)
 
@@ -98,12 +90,12 @@ def refuse_degrees(
     model: ModelSpec, seq_len: int, *, tp: int, pp: int, cp: int, ep: int, dp: int
 ) -> None:
     """Refuse degrees that no framework can run, whatever batch and schedule are."""
-    facts = facts_of(model, seq_len, dp, tp * pp * cp * dp)
+    facts = rules.facts_of(model, seq_len, dp, tp * pp * cp * dp)
     broken = (
-        against_tp(tp, facts)
-        or against_cp(cp, DEFAULT_CONTEXT, tp, facts)
-        or against_ep(ep, 1, tp, cp, dp, facts)
-        or against_pp(pp, 1, facts)
+        rules.against_tp(tp, facts)
+        or rules.against_cp(cp, DEFAULT_CONTEXT, tp, facts)
+        or rules.against_ep(ep, 1, tp, cp, dp, facts)
+        or rules.against_pp(pp, 1, facts)
     )
     if broken is not None:
         raise refusal(broken, facts)

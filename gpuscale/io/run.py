@@ -20,22 +20,8 @@ from gpuscale.errors import unknown_name
 from gpuscale.io.presets import looks_like_path, preset_files, preset_path
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import Table, read_toml
+from gpuscale.specs import run as specs
 from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.specs.run import (
-    EmbodiedRow,
-    FleetRow,
-    LinkRow,
-    ModuleRow,
-    NvlinkRow,
-    OwnedSpec,
-    PartRow,
-    PowerRow,
-    PurchaseRow,
-    RecoveryRow,
-    SaverRow,
-    SiteRow,
-    SwitchSpec,
-)
 
 S = TypeVar("S")
 
@@ -83,7 +69,7 @@ def _known(table: str, name: str, spec: type[S]) -> S | None:
 
 def load_fleet(name: str = "general") -> Fleet:
     """Failure rates of a fleet."""
-    r = row("fleets", name, FleetRow, "fleet")
+    r = row("fleets", name, specs.FleetRow, "fleet")
     return Fleet(name, r.per_1000_node_days / 1e3, r.low / 1e3, r.high / 1e3, r.source)
 
 
@@ -93,19 +79,19 @@ def recovery_s(name: str, n_gpus: int) -> tuple[float, str]:
     >>> round(recovery_s("requeue", 8192)[0])
     755
     """
-    r = row("recovery", name, RecoveryRow, "way to recover")
+    r = row("recovery", name, specs.RecoveryRow, "way to recover")
     restart = r.restart_s + r.per_doubling_s * log2(n_gpus / r.at_gpus)
     return r.detect_s + r.hang_frac * r.hang_s + max(r.least_s, restart), r.source
 
 
 def load_saver(name: str) -> Saver:
     """How software saves."""
-    return Saver(name, **row("savers", name, SaverRow, "way to save").model_dump())
+    return Saver(name, **row("savers", name, specs.SaverRow, "way to save").model_dump())
 
 
 def load_site(name: str, pue: float | None = None) -> Site:
     """Place by country or cloud region, `--pue` laid over it."""
-    r = row("sites", name, SiteRow, "site")
+    r = row("sites", name, specs.SiteRow, "site")
     when = f" ({r.year})" if r.year else ""
     return Site(
         name, r.grid_g_per_kwh, pue or r.pue, r.usd_per_kwh, r.market_g_per_kwh, f"{r.source}{when}"
@@ -114,8 +100,8 @@ def load_site(name: str, pue: float | None = None) -> Site:
 
 def load_draw(cluster: ClusterSpec) -> Draw | None:
     """Power of a cluster's nodes at work; None where neither a rating nor a TDP is known."""
-    own = _known("power", cluster.gpu.architecture, PowerRow)
-    r = own or row("power", "general", PowerRow, "power")
+    own = _known("power", cluster.gpu.architecture, specs.PowerRow)
+    r = own or row("power", "general", specs.PowerRow, "power")
     if cluster.node_power_w is not None:
         work = cluster.node_power_w * r.load
         how = f"{100 * r.load:.0f} % of the node's rating"
@@ -130,58 +116,58 @@ def load_draw(cluster: ClusterSpec) -> Draw | None:
 
 def load_making(gpu: str, life_s: float, utilisation_frac: float) -> Making | None:
     """Embodied carbon of a GPU, None where no figure is published."""
-    r = _known("embodied", gpu, EmbodiedRow)
+    r = _known("embodied", gpu, specs.EmbodiedRow)
     return Making(r.kg_per_gpu, life_s, utilisation_frac, r.source) if r else None
 
 
 # --- switches and parts --------------------------------------------------------------------------
 
 
-def load_switch(arg: str) -> SwitchSpec:
+def load_switch(arg: str) -> specs.SwitchSpec:
     """Switch by preset name, alias or TOML file.
 
     >>> load_switch("QM9700").ports_at(50e9), load_switch("sn5600").ports_at(50e9)
     (64, 128)
     """
     path = Path(arg) if looks_like_path(arg) else preset_path("switch", arg)
-    return checked(SwitchSpec, read_toml(path), str(path))
+    return checked(specs.SwitchSpec, read_toml(path), str(path))
 
 
-def load_module(name: str) -> ModuleRow | None:
+def load_module(name: str) -> specs.ModuleRow | None:
     """Load a module of `presets/run/parts.toml`; None for no name."""
     if not name:
         return None
     modules = _table("parts")["module"]
     if name not in modules:
         raise unknown_name("module", name, modules, f"known: {', '.join(modules)}")
-    return checked(ModuleRow, modules[name], f"parts.toml: module {name}")
+    return checked(specs.ModuleRow, modules[name], f"parts.toml: module {name}")
 
 
-def load_link_price(link_bytes_per_s: float) -> LinkRow | None:
+def load_link_price(link_bytes_per_s: float) -> specs.LinkRow | None:
     """Price of an optical link of a speed; None where none is published."""
-    rows = [checked(LinkRow, t, "parts.toml: link") for t in _table("parts")["link"].values()]
+    rows = [checked(specs.LinkRow, t, "parts.toml: link") for t in _table("parts")["link"].values()]
     return next((r for r in rows if abs(r.link_bytes_per_s / link_bytes_per_s - 1) < 1e-6), None)
 
 
-def load_purchase(gpu: str) -> PurchaseRow | None:
+def load_purchase(gpu: str) -> specs.PurchaseRow | None:
     """Price of a machine with these GPUs; None where none is published."""
-    return _known("purchase", gpu, PurchaseRow)
+    return _known("purchase", gpu, specs.PurchaseRow)
 
 
-def load_owned(path: str) -> OwnedSpec:
+def load_owned(path: str) -> specs.OwnedSpec:
     """Read the file of `--own`."""
-    return checked(OwnedSpec, read_toml(path), path)
+    return checked(specs.OwnedSpec, read_toml(path), path)
 
 
-def load_nvlink(generation: int) -> NvlinkRow | None:
+def load_nvlink(generation: int) -> specs.NvlinkRow | None:
     """Links of a GPU and ports of a switch chip of an NVLink generation; None where not known."""
-    return _known("nvlink", str(generation), NvlinkRow)
+    return _known("nvlink", str(generation), specs.NvlinkRow)
 
 
 def network_rates() -> tuple[float, float, str]:
     """(Failures of a link a month, of a switch, their source)."""
-    link = row("network", "link", PartRow, "part")
-    switch = row("network", "switch", PartRow, "part")
+    link = row("network", "link", specs.PartRow, "part")
+    switch = row("network", "switch", specs.PartRow, "part")
     return link.per_month, switch.per_month, link.source
 
 

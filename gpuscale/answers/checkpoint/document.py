@@ -23,15 +23,8 @@ from gpuscale.core.model.params import count_params
 from gpuscale.core.quantity import format_si
 from gpuscale.core.quantity import format_time as t
 from gpuscale.core.records import Term, term_of
+from gpuscale.core.run import checkpoint as saving
 from gpuscale.core.run.bill import Bill
-from gpuscale.core.run.checkpoint import (
-    CheckpointParts,
-    SaveTime,
-    checkpoint_parts,
-    daly_interval_s,
-    exact_interval_s,
-    young_interval_s,
-)
 from gpuscale.core.run.failures import GPUS_PER_NODE, Fleet, interruptions, spare_machines
 from gpuscale.core.run.goodput import MOST_SAVES, Outlook, effective_frac, first_order_frac
 from gpuscale.core.run.time import SECONDS_PER_DAY
@@ -97,10 +90,10 @@ class CheckpointAnswer:
     trainable_params: float
     bytes_per_param: float
     checkpoint_bytes: float
-    parts: CheckpointParts
+    parts: saving.CheckpointParts
     n_gpus: int
     n_nodes: int
-    save: SaveTime
+    save: saving.SaveTime
     store_write_bytes_per_s: float
     store_read_bytes_per_s: float
     mtbf_s: float
@@ -156,7 +149,7 @@ def saved_recipe(recipe: str | None, software: str | None, moments: str | None =
     return Recipe(spec.name, weights, 0.0, master, states, origin)
 
 
-def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, CheckpointParts]:
+def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, saving.CheckpointParts]:
     """(Parameters, trained ones, checkpoint by part)."""
     n = asked.params or count_params(loaded.model).total_params
     trained = 0.0 if asked.weights_only else asked.trainable or n
@@ -165,7 +158,9 @@ def _parts(asked: Checkpoint, loaded: Loaded) -> tuple[float, float, CheckpointP
     r = saved_recipe(asked.recipe, asked.software, asked.moments)
     adapters = asked.trainable is not None and not asked.weights_only
     saved = trained if adapters else n  # the frozen weights are on disk already
-    parts = checkpoint_parts(saved, r.weights_bytes, r.master_bytes, r.optimizer_bytes, trained)
+    parts = saving.checkpoint_parts(
+        saved, r.weights_bytes, r.master_bytes, r.optimizer_bytes, trained
+    )
     return n, trained, parts
 
 
@@ -196,9 +191,9 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
         store_write_bytes_per_s=store.write_bytes_per_s,
         store_read_bytes_per_s=store.read_bytes_per_s,
         mtbf_s=mean,
-        young_s=young_interval_s(saved.blocking_s, mean),
-        daly_s=daly_interval_s(saved.blocking_s, mean),
-        exact_s=exact_interval_s(saved.blocking_s, mean),
+        young_s=saving.young_interval_s(saved.blocking_s, mean),
+        daly_s=saving.daly_interval_s(saved.blocking_s, mean),
+        exact_s=saving.exact_interval_s(saved.blocking_s, mean),
         interval_s=g.interval_s,
         first_order_frac=first_order_frac(
             g.interval_s, saved.blocking_s, restart_s(asked, n_gpus, saved), mean

@@ -6,20 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.diagnose import records
 from gpuscale.answers.diagnose.case import RunCase, read_case
 from gpuscale.answers.diagnose.features import Features, features_of
 from gpuscale.answers.diagnose.memory import fitting, out_of_memory
 from gpuscale.answers.diagnose.past import past_of
 from gpuscale.answers.diagnose.planner import predicted, with_figure
-from gpuscale.answers.diagnose.records import (
-    Diagnosis,
-    LogRead,
-    NamedCause,
-    Outcome,
-    Predicted,
-    SeriesRead,
-    Test,
-)
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
 from gpuscale.core.normal import Z80
 from gpuscale.core.records import made_of
@@ -62,7 +54,7 @@ class Answered:
 
     asked: Diagnose
     case: RunCase
-    diagnosis: Diagnosis
+    diagnosis: records.Diagnosis
     features: Features
 
 
@@ -105,7 +97,7 @@ def diagnosed(asked: Diagnose) -> Answered:
         named = ()
     test = _next_test(judged, verdict) if verdict != "unknown" else None
     together = next((words for words, p in pairs if p > 0.2), ())
-    diagnosis = Diagnosis(
+    diagnosis = records.Diagnosis(
         verdict=verdict,
         probability=share,
         verdicts=verdicts(judged),
@@ -125,7 +117,7 @@ def diagnosed(asked: Diagnose) -> Answered:
     return Answered(asked, case, diagnosis, features)
 
 
-def _hold_against(p: Predicted, case: RunCase, features: Features) -> None:
+def _hold_against(p: records.Predicted, case: RunCase, features: Features) -> None:
     """Put to the features what the planner says of figure and wish.
 
     More than it allows was expected of a run that does as it says: the wish counts no more.
@@ -145,7 +137,9 @@ def _hold_against(p: Predicted, case: RunCase, features: Features) -> None:
         features.pop("ratio", None)
 
 
-def _ratio(case: RunCase, model: Predicted | None, asked: bool) -> tuple[float | None, float]:
+def _ratio(
+    case: RunCase, model: records.Predicted | None, asked: bool
+) -> tuple[float | None, float]:
     """Weigh model and asker: (times worse than it should be, spread of its logarithm)."""
     figure = case.main
     parts: list[tuple[float, float]] = []
@@ -162,9 +156,9 @@ def _ratio(case: RunCase, model: Predicted | None, asked: bool) -> tuple[float |
 
 
 def _named(
-    case: RunCase, judged: list[Judged], model: Predicted | None, factors: dict[str, float]
-) -> tuple[NamedCause, ...]:
-    found: list[NamedCause] = []
+    case: RunCase, judged: list[Judged], model: records.Predicted | None, factors: dict[str, float]
+) -> tuple[records.NamedCause, ...]:
+    found: list[records.NamedCause] = []
     families = load_table("_words")["families"].items()
     for j in judged[:NAMED]:
         if j.probability < LEAST and found:
@@ -178,7 +172,7 @@ def _named(
             alone = model.value * factor if less else model.value / factor
         found.append(
             made_of(
-                NamedCause,
+                records.NamedCause,
                 j,
                 c,
                 cause=c.word,
@@ -194,7 +188,7 @@ def _named(
     return tuple(found)
 
 
-def _next_test(judged: list[Judged], verdict: str) -> Test | None:
+def _next_test(judged: list[Judged], verdict: str) -> records.Test | None:
     """Test that finds the cause soonest for its cost: a test of one cause says yes or no to it."""
     likely = [j for j in judged[:6] if j.probability >= 0.02]
     if not likely:
@@ -204,9 +198,9 @@ def _next_test(judged: list[Judged], verdict: str) -> Test | None:
     p = min(max(best.probability, 1e-6), 1 - 1e-6)
     known = -p * math.log(p) - (1 - p) * math.log(1 - p)  # the entropy of its answer
     others = [j.cause.word for j in likely if j is not best][: NAMED - 1]
-    outcomes = [Outcome(best.cause.word, best.cause.shows_if)]
-    outcomes += [Outcome(word, best.cause.shows_else) for word in others]
-    return Test(best.cause.test, best.cause.cost, known, tuple(outcomes))
+    outcomes = [records.Outcome(best.cause.word, best.cause.shows_if)]
+    outcomes += [records.Outcome(word, best.cause.shows_else) for word in others]
+    return records.Test(best.cause.test, best.cause.cost, known, tuple(outcomes))
 
 
 def _asks(case: RunCase, judged: list[Judged], features: Features) -> str:
@@ -234,7 +228,7 @@ def _asks(case: RunCase, judged: list[Judged], features: Features) -> str:
     return text if best else ""
 
 
-def _log(log: Log) -> LogRead:
+def _log(log: Log) -> records.LogRead:
     series = []
     for (run, rank, name), track in log.tracks.items():
         if (s := track.series).n < 2:
@@ -242,8 +236,8 @@ def _log(log: Log) -> LogRead:
         steady, cut = s.steady(), slice(None, None, max(1, len(s.values) // MOST_SHOWN))
         more = {"n": s.n, "steps": tuple(s.steps[cut]), "values": tuple(s.values[cut])}
         more |= {"name": name, "run": run, "rank": rank, "n_warm_up": steady.skipped}
-        series.append(made_of(SeriesRead, steady, track, **more))
-    return LogRead(
+        series.append(made_of(records.SeriesRead, steady, track, **more))
+    return records.LogRead(
         log.name,
         programs=tuple(sorted(log.programs, key=lambda p: -log.programs[p])),
         n_lines=log.lines,

@@ -6,21 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
-from gpuscale.core.bounds import (
-    STRICT,
-    Fraction,
-    Measured,
-    NonNegativeInt,
-    Seconds,
-    Share,
-    Spread,
-    Within,
-)
+from gpuscale.core import bounds
 from gpuscale.core.formats import number_format
 from gpuscale.core.kernel.residual_table import ResidualTable
 
-Positive = Annotated[float, Within(0, 1e6, above=True)]
-Efficiency = Annotated[float, Within(0, 1.5, above=True)]
+Positive = Annotated[float, bounds.Within(0, 1e6, above=True)]
+Efficiency = Annotated[float, bounds.Within(0, 1.5, above=True)]
 """Of a data-sheet rate, which clocks can exceed."""
 
 
@@ -31,29 +22,29 @@ class MatmulCalibration:
     The defaults are the medians over the measured architectures.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = bounds.STRICT
 
-    floor_s: Seconds = 2.3e-6  # launch, prologue and epilogue of one kernel
-    latency_s: Seconds = 1.5e-6  # the K loop of one block at k = 1024
-    latency_exponent: Annotated[float, Within(0, 2)] = 0.55  # 1: no split-K; of k
+    floor_s: bounds.Seconds = 2.3e-6  # launch, prologue and epilogue of one kernel
+    latency_s: bounds.Seconds = 1.5e-6  # the K loop of one block at k = 1024
+    latency_exponent: Annotated[float, bounds.Within(0, 2)] = 0.55  # 1: no split-K; of k
     compute_eff_frac: Efficiency = 0.74  # of the data-sheet peak, at an ideal time of 0.1 ms
     clock_frac: float = 1.0  # of the data-sheet clock that the board's power sustains
-    ramp_k: Annotated[float, Within(0, 1e5)] = (
+    ramp_k: Annotated[float, bounds.Within(0, 1e5)] = (
         100.0  # filling the pipeline costs as much as this many more k
     )
     memory_eff_frac: Efficiency = 0.86  # of the data-sheet memory bandwidth
-    blend: Annotated[float, Within(1, 100)] = 2.0  # exponent of compute, memory, latency
-    wave_exponent: Share = 0.35  # 1: a partial last wave costs a whole one; 0: nothing
-    tile_area: Annotated[float, Within(0, 1e6)] = 1200.0  # elements of half efficiency
+    blend: Annotated[float, bounds.Within(1, 100)] = 2.0  # exponent of compute, memory, latency
+    wave_exponent: bounds.Share = 0.35  # 1: a partial last wave costs a whole one; 0: nothing
+    tile_area: Annotated[float, bounds.Within(0, 1e6)] = 1200.0  # elements of half efficiency
     l2_gain: Positive = 0.85  # memory speed of operands that stay in the L2 cache, over HBM
-    sustained_slope: Annotated[float, Within(-0.5, 0.9)] = 0.13  # per e**3 of time (clocks)
-    quant_floor_s: Seconds = 1.5e-6  # the kernel that quantises the activations
+    sustained_slope: Annotated[float, bounds.Within(-0.5, 0.9)] = 0.13  # per e**3 of time (clocks)
+    quant_floor_s: bounds.Seconds = 1.5e-6  # the kernel that quantises the activations
     quant_eff_frac: Efficiency = 0.6  # of memory bandwidth, in that kernel
     table: ResidualTable | None = None  # log corrections
-    low_frac: Fraction = 0.7  # 80 % interval: measured / expected
-    high_frac: Spread = 1.4
+    low_frac: bounds.Fraction = 0.7  # 80 % interval: measured / expected
+    high_frac: bounds.Spread = 1.4
     borrowed: bool = False  # measured on another architecture
-    n_rows: NonNegativeInt = 0  # measurements behind it
+    n_rows: bounds.NonNegativeInt = 0  # measurements behind it
     error_median_frac: float | None = None  # leave-shape-out
     error_p90_frac: float | None = None
     source: str = ""
@@ -65,20 +56,20 @@ class MatmulCalibration:
 class Board:
     """What decides the clock that a GPU sustains; see `core.kernel.power`."""
 
-    tdp_w: Annotated[float, Measured("w")]
-    n_units: Annotated[float, Within(0, 1e6, above=True)]
-    flop_per_s: Annotated[float, Measured("flop_per_s")]  # data-sheet bf16 rate, dense
+    tdp_w: Annotated[float, bounds.Measured("w")]
+    n_units: Annotated[float, bounds.Within(0, 1e6, above=True)]
+    flop_per_s: Annotated[float, bounds.Measured("flop_per_s")]  # data-sheet bf16 rate, dense
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerReference(Board):
     """Board on which an architecture's products were measured."""
 
-    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = bounds.STRICT
 
-    exponent: Fraction  # of the clock over the watts of a unit
-    headroom: Spread  # times the clock from which on the limit is no longer felt less
-    most_eff_frac: Fraction  # of the data-sheet rate that products reach at full clock
+    exponent: bounds.Fraction  # of the clock over the watts of a unit
+    headroom: bounds.Spread  # times the clock from which on the limit is no longer felt less
+    most_eff_frac: bounds.Fraction  # of the data-sheet rate that products reach at full clock
     source: str = ""
 
 
@@ -86,7 +77,7 @@ class PowerReference(Board):
 class ArchCalibration:
     """What is calibrated for one GPU architecture, as presets/arch/*.toml holds it."""
 
-    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = bounds.STRICT
 
     name: str
     matmul: Mapping[str, MatmulCalibration] = field(default_factory=dict)

@@ -8,23 +8,9 @@ from itertools import islice, product
 from operator import itemgetter
 from typing import Any
 
+from gpuscale.core import rules
 from gpuscale.core.context import CONTEXT_KINDS, DEFAULT_CONTEXT
 from gpuscale.core.layout import ORDERS, RECOMPUTE
-from gpuscale.core.rules import (
-    Broken,
-    RuleFacts,
-    against_batch,
-    against_cp,
-    against_ep,
-    against_offload,
-    against_order,
-    against_pp,
-    against_recompute,
-    against_schedule,
-    against_sequence_parallel,
-    against_tp,
-    against_zero,
-)
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.space import VPP, Space, divisors
 
@@ -125,7 +111,7 @@ MOST_TRIED = 20_000
 
 
 def pin_space(
-    space: Space, pins: Mapping[str, str], facts: RuleFacts
+    space: Space, pins: Mapping[str, str], facts: rules.RuleFacts
 ) -> tuple[Space, tuple[str, ...]]:
     """Put pins into a space.
 
@@ -184,7 +170,7 @@ def _switch(flag: str, text: str) -> tuple[bool, ...]:
         raise ValueError(f"--{name}: {text[:30]!r} is not one of on, off, both") from None
 
 
-def _candidates(flag: str, space: Space, facts: RuleFacts) -> Sequence[int]:
+def _candidates(flag: str, space: Space, facts: rules.RuleFacts) -> Sequence[int]:
     """Values that a range selects from."""
     if flag == "vpp":
         return (1, *VPP)
@@ -202,7 +188,7 @@ def _candidates(flag: str, space: Space, facts: RuleFacts) -> Sequence[int]:
     return found
 
 
-def _alone(flag: str, value: Any, facts: RuleFacts) -> str:
+def _alone(flag: str, value: Any, facts: rules.RuleFacts) -> str:
     """Reason against one value whatever the others are; empty if there is none."""
     if flag in INTS and value < 1 and flag != "zero":
         return f"{flag} must be at least 1"
@@ -214,47 +200,49 @@ def _alone(flag: str, value: Any, facts: RuleFacts) -> str:
     return broken.message if broken else ""
 
 
-def _cp_alone(cp: int, facts: RuleFacts) -> Broken | None:
-    broken = [against_cp(cp, k, 1, facts) for k in facts.runs_on.cp_kinds or (DEFAULT_CONTEXT,)]
+def _cp_alone(cp: int, facts: rules.RuleFacts) -> rules.Broken | None:
+    broken = [
+        rules.against_cp(cp, k, 1, facts) for k in facts.runs_on.cp_kinds or (DEFAULT_CONTEXT,)
+    ]
     return None if None in broken else broken[0]
 
 
-def _kind_alone(kind: str, facts: RuleFacts) -> Broken | None:
+def _kind_alone(kind: str, facts: rules.RuleFacts) -> rules.Broken | None:
     soft = facts.runs_on
     why = f"{soft.name} has no context parallelism by {kind}"
-    return None if kind in soft.cp_kinds else Broken("cp-kind", why)
+    return None if kind in soft.cp_kinds else rules.Broken("cp-kind", why)
 
 
-def _schedule_alone(name: str, facts: RuleFacts) -> Broken | None:
+def _schedule_alone(name: str, facts: rules.RuleFacts) -> rules.Broken | None:
     soft = facts.runs_on
     if name == "1f1b" or (soft.pipeline and name in soft.schedules):
         return None
     why = f"{soft.name} has no {name} schedule: it has {', '.join(soft.schedules)}"
-    return Broken("schedule", why) if soft.pipeline else against_pp(2, 1, facts)
+    return rules.Broken("schedule", why) if soft.pipeline else rules.against_pp(2, 1, facts)
 
 
-_AGAINST: dict[str, Callable[[Any, RuleFacts], Broken | None]] = {
-    "tp": against_tp,
+_AGAINST: dict[str, Callable[[Any, rules.RuleFacts], rules.Broken | None]] = {
+    "tp": rules.against_tp,
     "cp": _cp_alone,
-    "pp": lambda pp, facts: against_pp(pp, 1, facts),
-    "vpp": lambda vpp, facts: against_pp(2, vpp, facts) if vpp > 1 else None,
-    "dp": lambda dp, facts: _said(against_batch(1, dp, facts), "dp"),
-    "micro_batch": lambda b, facts: _said(against_batch(b, 1, facts), "micro_batch_size"),
-    "ep": lambda ep, facts: against_ep(ep, 1, 1, 1, ep, facts),
-    "etp": lambda etp, facts: against_ep(1, etp, etp, 1, 1, facts),
-    "zero": lambda stage, facts: against_zero(stage, None, 1, 2, 1, facts),
-    "shard_group": lambda group, facts: against_zero(3, group, 1, group, 1, facts),
-    "recompute": lambda mode, facts: against_recompute(mode, None, facts),
-    "recompute_layers": lambda n, facts: against_recompute("full", n, facts),
+    "pp": lambda pp, facts: rules.against_pp(pp, 1, facts),
+    "vpp": lambda vpp, facts: rules.against_pp(2, vpp, facts) if vpp > 1 else None,
+    "dp": lambda dp, facts: _said(rules.against_batch(1, dp, facts), "dp"),
+    "micro_batch": lambda b, facts: _said(rules.against_batch(b, 1, facts), "micro_batch_size"),
+    "ep": lambda ep, facts: rules.against_ep(ep, 1, 1, 1, ep, facts),
+    "etp": lambda etp, facts: rules.against_ep(1, etp, etp, 1, 1, facts),
+    "zero": lambda stage, facts: rules.against_zero(stage, None, 1, 2, 1, facts),
+    "shard_group": lambda group, facts: rules.against_zero(3, group, 1, group, 1, facts),
+    "recompute": lambda mode, facts: rules.against_recompute(mode, None, facts),
+    "recompute_layers": lambda n, facts: rules.against_recompute("full", n, facts),
     "cp_kind": _kind_alone,
     "schedule": _schedule_alone,
-    "offload": lambda name, facts: against_offload(*MOVED[name], facts),
-    "order": against_order,
+    "offload": lambda name, facts: rules.against_offload(*MOVED[name], facts),
+    "order": rules.against_order,
 }
 """Flag -> rule that one value of it breaks whatever the others are."""
 
 
-def _said(broken: Broken | None, name: str) -> Broken | None:
+def _said(broken: rules.Broken | None, name: str) -> rules.Broken | None:
     """Rule of the batch with the one degree that is meant."""
     if broken is None:
         return None
@@ -262,7 +250,7 @@ def _said(broken: Broken | None, name: str) -> Broken | None:
 
 
 def _possible(
-    flag: str, values: tuple[Any, ...], facts: RuleFacts
+    flag: str, values: tuple[Any, ...], facts: rules.RuleFacts
 ) -> tuple[tuple[Any, ...], list[str]]:
     reasons = {v: _alone(flag, v, facts) for v in values}
     kept = tuple(v for v in values if not reasons[v])
@@ -300,7 +288,7 @@ def _implied(pins: Mapping[str, str], changed: Mapping[str, Any], space: Space) 
     return more
 
 
-def why_empty(space: Space, facts: RuleFacts) -> str:
+def why_empty(space: Space, facts: rules.RuleFacts) -> str:
     """Reason why a pinned space holds no layout: that of the combination that came furthest.
 
     >>> from gpuscale.core.search.space import default_space
@@ -322,7 +310,7 @@ def why_empty(space: Space, facts: RuleFacts) -> str:
     return max((none, *islice(_reasons(space, facts), MOST_TRIED)), key=itemgetter(0))[1]
 
 
-def _reasons(space: Space, facts: RuleFacts) -> Iterable[tuple[int, str]]:
+def _reasons(space: Space, facts: rules.RuleFacts) -> Iterable[tuple[int, str]]:
     """(how far a combination came, what stopped it)."""
     n, refused = facts.n_gpus, facts.settings.refused_by
     for tp, cp, pp in product(space.tp, space.cp, space.pp):
@@ -335,24 +323,24 @@ def _reasons(space: Space, facts: RuleFacts) -> Iterable[tuple[int, str]]:
             yield 0, f"tp*cp*pp={width} leaves dp={dp}, which is pinned to another value"
             continue
         reasons = [
-            all_or_none(against_cp(cp, kind, tp, facts) for kind in space.cp_kind),
+            all_or_none(rules.against_cp(cp, kind, tp, facts) for kind in space.cp_kind),
             all_or_none(
-                against_sequence_parallel(on, tp, cp, facts) for on in space.sequence_parallel
+                rules.against_sequence_parallel(on, tp, cp, facts) for on in space.sequence_parallel
             ),
-            all_or_none(against_batch(b, dp, facts) for b in space.micro_batch_size),
+            all_or_none(rules.against_batch(b, dp, facts) for b in space.micro_batch_size),
             all_or_none(
-                against_ep(ep, etp or tp, tp, cp, dp, facts)
+                rules.against_ep(ep, etp or tp, tp, cp, dp, facts)
                 for ep, etp in product(space.ep, space.etp)
             ),
             all_or_none(
-                against_schedule(s, v, pp, max(1, facts.global_batch_size // (dp * b)), facts)
+                rules.against_schedule(s, v, pp, max(1, facts.global_batch_size // (dp * b)), facts)
                 for b in space.micro_batch_size
                 for s in space.schedule
                 for v in (space.vpp if s == "interleaved" else (1,))
             ),
-            all_or_none(against_zero(z, None, pp, dp, cp, facts) for z in space.zero_stage),
+            all_or_none(rules.against_zero(z, None, pp, dp, cp, facts) for z in space.zero_stage),
             all_or_none(
-                Broken("settings", why) if (why := refused(pp, vpp, ep, mode)) else None
+                rules.Broken("settings", why) if (why := refused(pp, vpp, ep, mode)) else None
                 for vpp in (1, *(space.vpp if "interleaved" in space.schedule else ()))
                 for ep, mode in product(sorted(space.ep, reverse=True), space.recompute)
             ),
@@ -360,7 +348,7 @@ def _reasons(space: Space, facts: RuleFacts) -> Iterable[tuple[int, str]]:
         yield from islice(((i, r) for i, r in enumerate(reasons, 2) if r), 1)
 
 
-def all_or_none(reasons: Iterable[Broken | None]) -> str:
+def all_or_none(reasons: Iterable[rules.Broken | None]) -> str:
     """Return the first reason if every candidate has one, else nothing.
 
     >>> a, b = Broken("gpus", "a"), Broken("gpus", "b")

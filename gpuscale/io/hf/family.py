@@ -7,16 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpuscale.core.model.mixers import AnyMixer, Attention
+from gpuscale.io.hf import orders
 from gpuscale.io.hf.keys import Keys
-from gpuscale.io.hf.orders import (
-    EXPERTS,
-    LAYERS,
-    SLIDING,
-    after_first,
-    layer_types,
-    n_layers,
-    names_of,
-)
 from gpuscale.io.hf.parts import MIXERS, FamilyRow, Parts, attention, dense, moe, window_tokens
 from gpuscale.io.toml import Table
 from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn, NoFfn
@@ -28,9 +20,9 @@ def family_parts(name: str, k: Keys, row: FamilyRow) -> Parts:
     """Read the layers of a config of the family of this name and row."""
     if name in WHOLE:
         return WHOLE[name](k, row)
-    n = n_layers(k)
+    n = orders.n_layers(k)
     own = OWN.get(name, {})
-    mixers, ffns = LAYERS[row.layers](k, n, row), EXPERTS[row.experts](k, n, row)
+    mixers, ffns = orders.LAYERS[row.layers](k, n, row), orders.EXPERTS[row.experts](k, n, row)
     parts = _parts(k, row, mixers, ffns, own)
     if name in SPEC:
         parts.spec |= SPEC[name](k, parts)
@@ -226,12 +218,12 @@ def _nemotron_experts(k: Keys, row: FamilyRow, bias: bool) -> MoeFfn:
 
 def _gemma4(k: Keys, row: FamilyRow) -> Parts:
     """Gemma 4: wider full layers, K=V, shared KV, per-layer embeddings, experts beside the MLP."""
-    n = n_layers(k)
-    types = layer_types(k, n, lambda i: (i + 1) % 6 == 0)
+    n = orders.n_layers(k)
+    types = orders.layer_types(k, n, lambda i: (i + 1) % 6 == 0)
     types[-1] = "full_attention"
     shared = k.integer("num_kv_shared_layers", 0, least=0)
     reuse = [shared > 0 and i >= n - shared for i in range(n)]
-    kinds = zip(names_of(types), reuse, strict=True)
+    kinds = zip(orders.names_of(types), reuse, strict=True)
     names = [name + ("-reuse" if again else "") for name, again in kinds]
     wide = k.flag("use_double_wide_mlp")
     ffn = "moe" if k.flag("enable_moe_block") else "dense"
@@ -281,7 +273,7 @@ def _gemma4_ffn(k: Keys, name: str) -> DenseFfn | MoeFfn:
 
 def _dbrx(k: Keys, row: FamilyRow) -> Parts:
     """DBRX: LayerNorm without bias, experts in every layer; nested configs."""
-    n, h, heads = n_layers(k), k.integer("hidden_size"), k.integer("num_attention_heads")
+    n, h, heads = orders.n_layers(k), k.integer("hidden_size"), k.integer("num_attention_heads")
     kv_heads = k.below("attn_config").integer("kv_n_heads", 1)
     ffn = k.below("ffn_config")
     experts = MoeFfn(
@@ -296,19 +288,19 @@ def _dbrx(k: Keys, row: FamilyRow) -> Parts:
 
 def _any(k: Keys, row: FamilyRow) -> Parts:
     """Unknown model type: a plain decoder from the keys there are."""
-    n = n_layers(k)
+    n = orders.n_layers(k)
     if k.given("kv_lora_rank"):
-        return _parts(k, row, ["mla"] * n, after_first(k, n, row), {})
-    types = layer_types(k, n) if k.given("layer_types") else ["full_attention"] * n
+        return _parts(k, row, ["mla"] * n, orders.after_first(k, n, row), {})
+    types = orders.layer_types(k, n) if k.given("layer_types") else ["full_attention"] * n
     for kind in types:
-        if kind != "full_attention" and kind not in SLIDING:
+        if kind != "full_attention" and kind not in orders.SLIDING:
             raise k.error("layer_types", f"layers of kind {kind[:40]!r} are not known")
     names = ["dense"] * n
     if k.given("num_local_experts") and k.given("num_experts_per_tok"):
-        names = after_first(k, n, row)
+        names = orders.after_first(k, n, row)
     if not k.given("moe_intermediate_size"):
         row = replace(row, expert_width="intermediate_size")
-    return _parts(k, row, names_of(types), names, {})
+    return _parts(k, row, orders.names_of(types), names, {})
 
 
 WHOLE: dict[str, Callable[[Keys, FamilyRow], Parts]] = {

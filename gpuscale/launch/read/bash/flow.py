@@ -7,20 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.bash import builtins
+from gpuscale.launch.read.bash import builtins, tree
 from gpuscale.launch.read.bash.builtins import Break, Continue, Leave
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE, sure
-from gpuscale.launch.read.bash.tree import (
-    Cases,
-    Chain,
-    Counting,
-    For,
-    If,
-    Node,
-    Simple,
-    Tested,
-    While,
-)
 from gpuscale.launch.read.bash.words import Script, read_text, summed, words_of
 from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.launchers import LAUNCHERS
@@ -30,7 +19,7 @@ FRONTS = tuple(_WORDS["fronts"])
 MOST_ROUNDS = 256
 MOST_WAITS = 32
 """Rounds of a `while`, which mostly waits for something."""
-Run = Callable[[Node, Script], int]
+Run = Callable[[tree.Node, Script], int]
 """Follows a command and gives its status."""
 
 
@@ -59,9 +48,9 @@ class Before:
         return True
 
 
-def _branched(branches: Iterator[tuple[int, Node | None]], script: Script, run: Run) -> int:
+def _branched(branches: Iterator[tuple[int, tree.Node | None]], script: Script, run: Run) -> int:
     """Follow the first branch whose test holds and that does not leave the script."""
-    unlikely: list[tuple[Node | None, list[tuple[str, str]]]] = []
+    unlikely: list[tuple[tree.Node | None, list[tuple[str, str]]]] = []
     left: Leave | None = None
     for status, body in branches:
         assumed, script.assumed = script.assumed, []
@@ -83,7 +72,7 @@ def _branched(branches: Iterator[tuple[int, Node | None]], script: Script, run: 
     return SURE
 
 
-def conditional(node: If, script: Script, run: Run) -> int:
+def conditional(node: tree.If, script: Script, run: Run) -> int:
     """Follow an `if`.
 
     What is compared with something that is not known is what a job is asked for, where every branch
@@ -92,7 +81,7 @@ def conditional(node: If, script: Script, run: Run) -> int:
     alone = len(node.branches) == 1
     otherwise = node.branches[-1][0] is None
 
-    def branches() -> Iterator[tuple[int, Node | None]]:
+    def branches() -> Iterator[tuple[int, tree.Node | None]]:
         for condition, body in node.branches:
             script.assumed, script.asked = [], ""
             status = SURE if condition is None else run(condition, script)
@@ -112,12 +101,12 @@ def _not_said(script: Script) -> int:
     return -LIKELY
 
 
-def case(node: Cases, script: Script, run: Run) -> int:
+def case(node: tree.Cases, script: Script, run: Run) -> int:
     """Follow a `case`; of a word that is not known the first branch."""
     value = read_text(node.word, script)
     name = re.fullmatch(r"\"?\$\{?([A-Za-z_]\w*|\d)\}?\"?", node.word)
 
-    def branches() -> Iterator[tuple[int, Node | None]]:
+    def branches() -> Iterator[tuple[int, tree.Node | None]]:
         for patterns, body in node.branches:
             texts = [read_text(one, script) for one in patterns]
             script.assumed = []
@@ -133,11 +122,11 @@ def case(node: Cases, script: Script, run: Run) -> int:
     return _branched(branches(), script, run)
 
 
-def chain(node: Chain, script: Script, run: Run) -> int:
+def chain(node: tree.Chain, script: Script, run: Run) -> int:
     """Follow commands joined by `&&` and `||`."""
     script.assumed, script.asked = [], ""
     status = run(node.first, script)
-    tests = isinstance(node.first, (Tested, Simple))
+    tests = isinstance(node.first, (tree.Tested, tree.Simple))
     if status == LIKELY and tests and script.asked == "unset" and len(node.rest) == 1:
         status = _not_said(script)
     for sign, following in node.rest:
@@ -153,16 +142,18 @@ def chain(node: Chain, script: Script, run: Run) -> int:
             if before is None or not before.put_back(script):
                 raise
             then = -SURE
-        unsure = abs(status) < SURE and isinstance(following, Tested)
+        unsure = abs(status) < SURE and isinstance(following, tree.Tested)
         status = min(status, then) if unsure and sign == "&&" else then
         script.assumed = assumed + script.assumed if unsure else script.assumed
     return status
 
 
-def loop(node: For | Counting | While, script: Script, run: Run) -> int:
+def loop(node: tree.For | tree.Counting | tree.While, script: Script, run: Run) -> int:
     """Follow a loop: all of its rounds, or the first where it starts a program or only waits."""
     n_before = len(script.commands)
-    words = [w for one in builtins.within(node.body) if isinstance(one, Simple) for w in one.words]
+    words = [
+        w for one in builtins.within(node.body) if isinstance(one, tree.Simple) for w in one.words
+    ]
     waits = "sleep" in words and not any("+=" in w for w in words)
     try:
         for shown in _rounds(node, script, run):
@@ -183,9 +174,9 @@ def loop(node: For | Counting | While, script: Script, run: Run) -> int:
     return SURE
 
 
-def _rounds(node: For | Counting | While, script: Script, run: Run) -> Iterator[str]:
+def _rounds(node: tree.For | tree.Counting | tree.While, script: Script, run: Run) -> Iterator[str]:
     """Set a loop's variables round by round; give what is said where the first alone is read."""
-    if isinstance(node, For):
+    if isinstance(node, tree.For):
         raw = ['"$@"'] if node.words is None else node.words
         words = words_of(raw, script)
         if script.arguments is None and words and words[0] == UNSET + "$@":
@@ -196,15 +187,15 @@ def _rounds(node: For | Counting | While, script: Script, run: Run) -> Iterator[
             several = len(words) > 1 and UNSET not in word
             yield f"for {node.name}: its first value, {word[:40]}" if several else ""
         return
-    if isinstance(node, Counting):
+    if isinstance(node, tree.Counting):
         summed(node.first, script)
     elif builtins.over_arguments(node, script):
         builtins.forget(node.body, script)
         return
-    for _ in range(MOST_WAITS if isinstance(node, While) else MOST_ROUNDS):
+    for _ in range(MOST_WAITS if isinstance(node, tree.While) else MOST_ROUNDS):
         status = (
             _counts(node.condition, script)
-            if isinstance(node, Counting)
+            if isinstance(node, tree.Counting)
             else run(node.condition, script) * (-1 if node.until else 1)
         )
         if status < 0:
@@ -212,7 +203,7 @@ def _rounds(node: For | Counting | While, script: Script, run: Run) -> Iterator[
         yield ""
         if status < SURE:
             return
-        if isinstance(node, Counting):
+        if isinstance(node, tree.Counting):
             summed(node.step, script)
 
 

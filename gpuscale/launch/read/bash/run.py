@@ -12,26 +12,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read.bash import builtins, flow
+from gpuscale.launch.read.bash import builtins, flow, tree
 from gpuscale.launch.read.bash.builtins import Break, Continue, Leave, Return
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE, Condition, sure
 from gpuscale.launch.read.bash.syntax import Parser
-from gpuscale.launch.read.bash.tree import (
-    ASSIGN,
-    Block,
-    Cases,
-    Chain,
-    Counting,
-    For,
-    Function,
-    If,
-    Node,
-    Pipeline,
-    Redirect,
-    Simple,
-    Tested,
-    While,
-)
 from gpuscale.launch.read.bash.words import (
     Script,
     assign,
@@ -112,7 +96,7 @@ def _read(text: str, script: Script) -> None:
             pass
 
 
-def run(node: Node, script: Script) -> int:
+def run(node: tree.Node, script: Script) -> int:
     """Follow a command; give its status, which is negative for a failure."""
     script.budget.look_at(20)
     script.budget.depth += 1
@@ -124,25 +108,25 @@ def run(node: Node, script: Script) -> int:
         script.budget.depth -= 1
 
 
-def _run(node: Node, script: Script) -> int:
-    if isinstance(node, Simple):
+def _run(node: tree.Node, script: Script) -> int:
+    if isinstance(node, tree.Simple):
         return _simple(node, script)
-    if isinstance(node, Block):
+    if isinstance(node, tree.Block):
         return _block(node, script)
-    if isinstance(node, Chain):
+    if isinstance(node, tree.Chain):
         return flow.chain(node, script, run)
-    if isinstance(node, Pipeline):
+    if isinstance(node, tree.Pipeline):
         return _pipeline(node, script)
-    if isinstance(node, If):
+    if isinstance(node, tree.If):
         return flow.conditional(node, script, run)
-    if isinstance(node, (For, Counting, While)):
+    if isinstance(node, (tree.For, tree.Counting, tree.While)):
         return flow.loop(node, script, run)
-    if isinstance(node, Cases):
+    if isinstance(node, tree.Cases):
         return flow.case(node, script, run)
-    if isinstance(node, Function):
+    if isinstance(node, tree.Function):
         script.functions[node.name] = node.body
         return SURE
-    if isinstance(node, Tested):
+    if isinstance(node, tree.Tested):
         return _tested(node.words, 2, script)
     counted = script.arguments is None and "$#" in node.text
     value = summed(node.text, script)
@@ -190,9 +174,9 @@ def _copy(script: Script) -> Script:
     )
 
 
-def _block(node: Block, script: Script) -> int:
+def _block(node: tree.Block, script: Script) -> int:
     if node.redirects:
-        inner = Block(node.nodes, node.apart)
+        inner = tree.Block(node.nodes, node.apart)
         return _redirected(node.redirects, script, inner)
     status = SURE
     try:
@@ -204,7 +188,7 @@ def _block(node: Block, script: Script) -> int:
     return status
 
 
-def _redirected(redirects: list[Redirect], script: Script, node: Node) -> int:
+def _redirected(redirects: list[tree.Redirect], script: Script, node: tree.Node) -> int:
     """Follow a command with its input and output put elsewhere."""
     stdin, printed = script.stdin, script.printed
     target = ""
@@ -240,7 +224,7 @@ def _of_file(raw: str, script: Script) -> str | None:
     return script.documents.get(name)
 
 
-def _pipeline(node: Pipeline, script: Script) -> int:
+def _pipeline(node: tree.Pipeline, script: Script) -> int:
     stdin, printed = script.stdin, script.printed
     status = SURE
     try:
@@ -257,12 +241,12 @@ def _pipeline(node: Pipeline, script: Script) -> int:
     return -status if node.negated else status
 
 
-def _simple(node: Simple, script: Script) -> int:
+def _simple(node: tree.Simple, script: Script) -> int:
     if node.redirects:
-        return _redirected(node.redirects, script, Simple(node.words))
+        return _redirected(node.redirects, script, tree.Simple(node.words))
     raw = list(node.words)
     before = script.variables.get("IFS", " ")
-    while raw and ASSIGN.match(raw[0]):
+    while raw and tree.ASSIGN.match(raw[0]):
         assign(raw.pop(0), script)
     if raw and len(raw) < len(node.words):  # for this command alone
         try:
@@ -306,7 +290,7 @@ def _command(raw: list[str], script: Script) -> int:
     return _started(words, script)
 
 
-def _called(body: Node, words: list[str], script: Script) -> int:
+def _called(body: tree.Node, words: list[str], script: Script) -> int:
     """Follow a function with its arguments."""
     script.called.add(words[0])
     arguments, script.arguments = script.arguments, words[1:]

@@ -10,23 +10,7 @@ import re
 from collections.abc import Collection
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read.bash.tree import (
-    ASSIGN,
-    Block,
-    Cases,
-    Chain,
-    Counting,
-    For,
-    Function,
-    If,
-    Node,
-    Pipeline,
-    Redirect,
-    Simple,
-    Sum,
-    Tested,
-    While,
-)
+from gpuscale.launch.read.bash import tree
 
 _REDIRECT = re.compile(r"(\d*)(<<<|<<-?|<>|>>|>&|<&|&>>?|>\||<|>)")
 _PLACEHOLDER = re.compile(r"<[A-Za-z][^<>\n|;&$]*>")
@@ -81,7 +65,7 @@ class Parser:
 
     def __init__(self, text: str) -> None:
         self.text, self.at, self.depth = text, 0, 0
-        self.waiting: list[tuple[Redirect, str]] = []  # here-documents whose text comes
+        self.waiting: list[tuple[tree.Redirect, str]] = []  # here-documents whose text comes
 
     def words(self) -> list[str]:
         """Read all as words, as between the brackets of an array."""
@@ -96,12 +80,12 @@ class Parser:
                 self.at += 1
         return found
 
-    def block(self, until: Collection[str] = ()) -> Block:
+    def block(self, until: Collection[str] = ()) -> tree.Block:
         """Commands up to a word of `until`, which is not read."""
         self.depth += 1
         if self.depth > DEEPEST:
             raise GpuscaleError(f"a script of commands nested more than {DEEPEST} deep")
-        nodes: list[Node] = []
+        nodes: list[tree.Node] = []
         while True:
             self._separators(until)
             if self.at >= len(self.text) or self._peek() in until:
@@ -111,7 +95,7 @@ class Parser:
             if self.at == before:
                 self.at += 1
         self.depth -= 1
-        return Block(nodes)
+        return tree.Block(nodes)
 
     def _blank(self) -> None:
         text = self.text
@@ -172,14 +156,14 @@ class Parser:
         self.at += len(word)
         return True
 
-    def _chain(self) -> Node:
+    def _chain(self) -> tree.Node:
         first = self._pipeline()
-        rest: list[tuple[str, Node]] = []
+        rest: list[tuple[str, tree.Node]] = []
         while True:
             self._blank()
             sign = self.text[self.at : self.at + 2]
             if sign not in ("&&", "||"):
-                return Chain(first, rest) if rest else first
+                return tree.Chain(first, rest) if rest else first
             self.at += 2
             self._lines()
             rest.append((sign, self._pipeline()))
@@ -191,7 +175,7 @@ class Parser:
             self._newline()
             self._blank()
 
-    def _pipeline(self) -> Node:
+    def _pipeline(self) -> tree.Node:
         self._blank()
         negated = False
         while self._peek() in ("!", "time"):
@@ -202,23 +186,23 @@ class Parser:
         while True:
             self._blank()
             if self.text[self.at : self.at + 1] != "|" or self.text.startswith("||", self.at):
-                return Pipeline(parts, negated) if len(parts) > 1 or negated else parts[0]
+                return tree.Pipeline(parts, negated) if len(parts) > 1 or negated else parts[0]
             self.at += 2 if self.text.startswith("|&", self.at) else 1
             self._lines()
             parts.append(self._command())
 
-    def _command(self) -> Node:
+    def _command(self) -> tree.Node:
         text = self.text
         if match := _FUNCTION.match(text, self.at):
             if (match[1] or match[2]) not in _CLOSERS:
                 self.at = match.end()
-                return Function(match[1] or match[2], self._command())
+                return tree.Function(match[1] or match[2], self._command())
         if text.startswith("((", self.at):
             end = end_of(text, self.at)
             if text[end - 2 : end] == "))":
                 inner = text[self.at + 2 : end - 2]
                 self.at = end
-                return Sum(inner)
+                return tree.Sum(inner)
         if text.startswith("(", self.at):
             self.at += 1
             return self._group(")", apart=True)
@@ -238,25 +222,25 @@ class Parser:
             return self._redirected(readers[word]())
         if word in _CLOSERS:
             self.at += len(word)
-            return Block([])
+            return tree.Block([])
         return self._simple()
 
-    def _group(self, closer: str, apart: bool = False) -> Node:
+    def _group(self, closer: str, apart: bool = False) -> tree.Node:
         body = self.block((closer,))
         self._take(closer)
         body.apart = apart
         return self._redirected(body)
 
-    def _redirected(self, node: Node) -> Node:
+    def _redirected(self, node: tree.Node) -> tree.Node:
         """Put the redirections after a compound command on it."""
         found = []
         self._blank()
         while (one := self._redirect()) is not None:
             found.append(one)
             self._blank()
-        return Block([node], redirects=found) if found else node
+        return tree.Block([node], redirects=found) if found else node
 
-    def _redirect(self) -> Redirect | None:
+    def _redirect(self) -> tree.Redirect | None:
         match = _REDIRECT.match(self.text, self.at)
         if not match or _PLACEHOLDER.match(self.text, self.at):
             return None
@@ -265,15 +249,15 @@ class Parser:
         self.at = match.end()
         self._blank()
         raw = self._word()
-        one = Redirect(match[2], raw, number=match[1])
+        one = tree.Redirect(match[2], raw, number=match[1])
         if match[2] in ("<<", "<<-"):
             one.quoted = any(c in raw for c in "'\"\\")
             self.waiting.append((one, raw.strip("'\"\\")))
         return one
 
-    def _simple(self) -> Node:
+    def _simple(self) -> tree.Node:
         words: list[str] = []
-        redirects: list[Redirect] = []
+        redirects: list[tree.Redirect] = []
         while self.at < len(self.text):
             self._blank()
             if (one := self._redirect()) is not None:
@@ -282,7 +266,7 @@ class Parser:
                 words.append(word)
             else:
                 break
-        return Simple(words, redirects)
+        return tree.Simple(words, redirects)
 
     def _word(self) -> str:
         """Read one word as it is written; none where a sign stands."""
@@ -299,7 +283,7 @@ class Parser:
             elif c == "$" and text[i + 1 : i + 2] in ("(", "{", "'"):
                 end = text.find("'", i + 2) + 1
                 i = end_of(text, i + 1) if text[i + 1] != "'" else end or len(text)
-            elif c == "(" and (text[i - 1] == "=" and ASSIGN.fullmatch(text, start, i)):
+            elif c == "(" and (text[i - 1] == "=" and tree.ASSIGN.fullmatch(text, start, i)):
                 i = end_of(text, i)
             elif c in "<>" and i == start and text[i + 1 : i + 2] == "(":
                 i = end_of(text, i + 1)
@@ -312,8 +296,8 @@ class Parser:
         self.at = min(i, len(text))
         return text[start : self.at]
 
-    def _if(self) -> Node:
-        branches: list[tuple[Block | None, Block]] = []
+    def _if(self) -> tree.Node:
+        branches: list[tuple[tree.Block | None, tree.Block]] = []
         while True:
             condition = self.block(("then", "fi"))
             self._take("then")
@@ -323,22 +307,22 @@ class Parser:
         if self._take("else"):
             branches.append((None, self.block(("fi",))))
         self._take("fi")
-        return If(branches)
+        return tree.If(branches)
 
-    def _body(self) -> Block:
+    def _body(self) -> tree.Block:
         closer = "}" if self._take("{") else "done"
         self._take("do")
         body = self.block((closer,))
         self._take(closer)
         return body
 
-    def _for(self) -> Node:
+    def _for(self) -> tree.Node:
         self._blank()
         if self.text.startswith("((", self.at):
             end = end_of(self.text, self.at)
             parts = [*self.text[self.at + 2 : end - 2].split(";"), "", ""]
             self.at = end
-            return Counting(parts[0], parts[1], parts[2], self._body())
+            return tree.Counting(parts[0], parts[1], parts[2], self._body())
         name = self._word()
         words: list[str] | None = None
         if self._take("in"):
@@ -347,17 +331,17 @@ class Parser:
             while word := self._word():
                 words.append(word)
                 self._blank()
-        return For(name, words, self._body())
+        return tree.For(name, words, self._body())
 
-    def _while(self, until: bool) -> Node:
+    def _while(self, until: bool) -> tree.Node:
         condition = self.block(("do",))
-        return While(condition, self._body(), until)
+        return tree.While(condition, self._body(), until)
 
-    def _case(self) -> Node:
+    def _case(self) -> tree.Node:
         self._blank()
         word = self._word()
         self._take("in")
-        branches: list[tuple[list[str], Block]] = []
+        branches: list[tuple[list[str], tree.Block]] = []
         while not self._take("esac") and self.at < len(self.text):
             patterns = []
             while self.at < len(self.text) and self.text[self.at] not in ")\n":
@@ -370,9 +354,9 @@ class Parser:
             branches.append((patterns, self.block((";;", "esac"))))
             if match := re.compile(r";;&?|;&").match(self.text, self.at):
                 self.at = match.end()
-        return Cases(word, branches)
+        return tree.Cases(word, branches)
 
-    def _test(self) -> Node:
+    def _test(self) -> tree.Node:
         words: list[str] = []
         while self.at < len(self.text):
             self._blank()
@@ -392,4 +376,4 @@ class Parser:
                 break
             words.append(word)
             self.at += 0 if word else 1
-        return Tested([w for w in words if w])
+        return tree.Tested([w for w in words if w])
