@@ -273,10 +273,10 @@ def ask(judge: Judge, job: TrainingLaunch, written: Written) -> tuple[bool, str]
             Path(folder, file.name).write_text(file.text, "utf-8")
         first = Path(folder, written.files[0].name) if written.files else None
         if written.framework == "megatron":
-            arch = "10" if job.gpu_arch.startswith("blackwell") else "9"
+            arch = "10" if job.cluster.gpu.architecture.startswith("blackwell") else "9"
             words = ["--world-size", world, "--gpu-arch", arch, "--", *written.train[1:]]
         elif written.framework == "megatron-bridge":
-            arch = "10" if job.gpu_arch.startswith("blackwell") else "9"
+            arch = "10" if job.cluster.gpu.architecture.startswith("blackwell") else "9"
             words = ["--hf-config", json.dumps(hf_config(job.model)), "--world-size", world]
             words += ["--gpu-arch", arch, "--", *written.train[1:]]
         elif written.framework == "maxtext":
@@ -349,7 +349,7 @@ def main() -> int:
                 "model": job.model.name,
                 "layout": asdict(job.layout),
                 "chunks": job.stage_layers,
-                "arch": job.gpu_arch,
+                "arch": job.cluster.gpu.architecture,
                 "settings": {k: v for k, v in asdict(job.settings).items() if v is not None},
                 "train": written.train,
                 "unsaid": written.unsaid,

@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, fields_of
-from gpuscale.core.bounds import STRICT, NonNegativeInt
 from gpuscale.core.layout import Layout
-from gpuscale.core.settings import GRADIENT_BYTES, JobSettings
+from gpuscale.core.settings import GRADIENT_BYTES
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.spec_errors import checked
-from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.specs.model import ModelSpec
 
 if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
     from gpuscale.launch.job import TrainingLaunch
-
-
-@dataclass(frozen=True, slots=True)
-class SavedJob:
-    """A whole job, as `saved_job` writes it."""
-
-    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
-    model: ModelSpec
-    cluster: ClusterSpec
-    software: str
-    layout: Layout
-    stage_layers: tuple[NonNegativeInt, ...]
-    settings: JobSettings
-    tuning: dict[str, Any]
-    command: str
-    estimate: tuple[str, ...]
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.model import ModelSpec
 
 
 TOLD_GRADIENTS = ("megatron-bridge",)
@@ -93,14 +76,15 @@ def launch_of(job: Any) -> TrainingLaunch:
 
     Raises GpuscaleError if it holds another key or value than `saved_job` writes.
     """
-    from gpuscale.launch.plan import job_of
+    from gpuscale.launch.job import TrainingLaunch
+    from gpuscale.launch.plan import chunks_of
 
-    if not isinstance(job, dict) or set(job) != {f.name for f in fields(SavedJob)}:
+    if not isinstance(job, dict) or set(job) != {f.name for f in fields(TrainingLaunch)}:
         raise GpuscaleError(
             "the answer does not hold the job that it is of",
             "make it again with `gpuscale plan MODEL --gpus N --json > plan.json`",
         )
-    saved = checked(SavedJob, job, "the saved job")
+    saved = checked(TrainingLaunch, job, "the saved job")
     model, layout, stages = saved.model, saved.layout, saved.stage_layers
     chunks = layout.stage_layers or ()
     if layout.pp > model.n_layers or sum(chunks or stages or (model.n_layers,)) != model.n_layers:
@@ -111,8 +95,8 @@ def launch_of(job: Any) -> TrainingLaunch:
     if (stages and len(stages) != layout.pp) or layout.pp * layout.vpp > model.n_layers + 2:
         raise GpuscaleError(f"the saved job has {len(stages)} stages, its layout {layout.pp}")
     return replace(
-        job_of(model, layout, stages, saved.cluster, saved.software),
-        settings=saved.settings,
+        saved,
+        stage_layers=chunks_of(model, layout, stages),
         tuning={k: tuple(v) if isinstance(v, list) else v for k, v in saved.tuning.items()},
         command=saved.command[:2000],
         estimate=tuple(line[:400] for line in saved.estimate),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+from gpuscale.core.bounds import STRICT, NonNegativeInt
 from gpuscale.core.layout import Layout
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
+from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
 
@@ -15,18 +16,16 @@ from gpuscale.specs.model import ModelSpec
 class TrainingLaunch:
     """A training job as planned, with everything that a launcher must be told."""
 
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
     model: ModelSpec
-    layout: Layout
-    stage_layers: tuple[int, ...]  # layers of each chunk in model order: pp * vpp numbers
-    gpus_per_node: int
-    gpu_name: str  # name of the GPU preset: "h100-sxm"
-    gpu_arch: str  # name of its architecture preset: "hopper"
+    cluster: ClusterSpec
     software: str
+    layout: Layout
+    stage_layers: tuple[NonNegativeInt, ...]  # of each chunk in model order: pp * vpp numbers
+    settings: JobSettings = NO_SETTINGS
+    tuning: dict[str, Any] = field(default_factory=dict)  # of fine-tuning and RL, by `told`
     command: str = ""  # the command that gives this file again
     estimate: tuple[str, ...] = ()  # lines on expected time and memory, written as comments
-    steps: int | None = None
-    settings: JobSettings = NO_SETTINGS
-    tuning: Mapping[str, Any] = field(default_factory=dict)  # of fine-tuning and RL, by `told`
 
     @property
     def n_gpus(self) -> int:
@@ -37,12 +36,12 @@ class TrainingLaunch:
     @property
     def n_nodes(self) -> int:
         """Machines, the last one perhaps not full."""
-        return -(-self.n_gpus // self.gpus_per_node)
+        return -(-self.n_gpus // self.cluster.gpus_per_node)
 
     @property
     def gpus_a_node(self) -> int:
         """Processes that each machine starts."""
-        return min(self.n_gpus, self.gpus_per_node)
+        return min(self.n_gpus, self.cluster.gpus_per_node)
 
     @property
     def even_stages(self) -> bool:

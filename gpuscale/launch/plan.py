@@ -7,7 +7,6 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.launch import wrap
 from gpuscale.launch.job import TrainingLaunch, Written
 from gpuscale.launch.options import launch_table, written_frameworks
-from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
 
@@ -37,30 +36,15 @@ def chunk_layers(model: ModelSpec, stage_layers: tuple[int, ...], vpp: int) -> t
     return tuple(len(stage[chunk]) for chunk in range(vpp) for stage in dealt)
 
 
-def job_of(
-    model: ModelSpec,
-    layout: Layout,
-    stage_layers: tuple[int, ...],
-    cluster: ClusterSpec,
-    software: str,
-) -> TrainingLaunch:
-    """Put a layout on a cluster as a job; layers that it does not deal are dealt by its stages.
+def chunks_of(model: ModelSpec, layout: Layout, stage_layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Layers of each chunk of a layout: as it deals them, or dealt by its stages.
 
     `stage_layers`: layers of each pipeline stage; empty where all hold as many.
     """
-    chunks = layout.stage_layers or ()
-    if len(chunks) != layout.pp * layout.vpp:
-        stages = stage_layers or (model.n_layers // layout.pp,) * layout.pp
-        chunks = chunk_layers(model, stages, layout.vpp)
-    return TrainingLaunch(
-        model=model,
-        layout=layout,
-        stage_layers=chunks,
-        gpus_per_node=cluster.gpus_per_node,
-        gpu_name=cluster.gpu.name,
-        gpu_arch=cluster.gpu.architecture,
-        software=software,
-    )
+    if layout.stage_layers and len(layout.stage_layers) == layout.pp * layout.vpp:
+        return layout.stage_layers
+    stages = stage_layers or (model.n_layers // layout.pp,) * layout.pp
+    return chunk_layers(model, stages, layout.vpp)
 
 
 def launch_script(job: TrainingLaunch, framework: str, wrapper: str) -> tuple[Written, str, str]:

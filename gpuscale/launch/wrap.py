@@ -34,7 +34,7 @@ def script(job: TrainingLaunch, written: Written, wrapper: str) -> tuple[str, st
         command=command(job, written, head.format(name=name)),
         name=name,
         nodes=job.n_nodes,
-        gpu=accelerator(job.gpu_name),
+        gpu=accelerator(job.cluster.gpu.name),
         gpus=job.gpus_a_node,
     )
 

@@ -5,6 +5,7 @@ import pytest
 from gpuscale.core.layout import Layout
 from gpuscale.core.settings import JobSettings
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.launch.job import TrainingLaunch
 from gpuscale.launch.plan import launch_script
@@ -13,9 +14,8 @@ from gpuscale.launch.read.detect import read_launch
 
 def job_of(model, layout, chunks, settings):
     spec = load_model(model).spec
-    return TrainingLaunch(
-        spec, layout, chunks, 4, "gb200", "blackwell", "megatron-bridge", settings=settings
-    )
+    place = load_cluster("gb200-nvl72")
+    return TrainingLaunch(spec, place, "megatron-bridge", layout, chunks, settings)
 
 
 def test_what_is_written_is_read_back():

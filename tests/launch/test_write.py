@@ -9,6 +9,7 @@ import yaml
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.settings import JobSettings
+from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.launch.dialects.write import writes
 from gpuscale.launch.job import TrainingLaunch
@@ -38,18 +39,19 @@ def keys_of(text):
     return {**table, "fsdp_config": fsdp}
 
 
+NODES = {"ampere": "dgx-a100", "hopper": "dgx-h100", "blackwell": "dgx-b200"}
+
+
 def job_of(row):
     def frozen(table):
         return {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
 
     return TrainingLaunch(
         model=load_model(row["model"]).spec,
+        cluster=load_cluster(NODES[row["arch"]]),
+        software="",
         layout=Layout(**frozen(row["layout"])),
         stage_layers=tuple(row["chunks"]),
-        gpus_per_node=8,
-        gpu_name="h100-sxm",
-        gpu_arch=row["arch"],
-        software="",
         settings=JobSettings(**frozen(row.get("settings", {}))),
     )
 
@@ -95,9 +97,8 @@ def test_what_is_written_is_read_back(framework):
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_every_wrapper_starts_the_same_command(wrapper):
     model = load_model("llama3-8b").spec
-    job = TrainingLaunch(
-        model, Layout(8192, 64, tp=2, dp=8), (32,), 8, "h100-sxm", "hopper", "megatron-core"
-    )
+    layout = Layout(8192, 64, tp=2, dp=8)
+    job = TrainingLaunch(model, load_cluster("dgx-h100"), "megatron-core", layout, (32,))
     _, name, text = launch_script(job, "megatron", wrapper)
     if name.endswith((".yaml", ".yml")):
         assert isinstance(yaml.safe_load(text), dict)

@@ -58,13 +58,16 @@ def change_of_files(
     """
     from gpuscale.launch.dialects.write import options as written_options
     from gpuscale.launch.edit import KINDS, changed, diff
-    from gpuscale.launch.plan import job_of
+    from gpuscale.launch.job import TrainingLaunch
+    from gpuscale.launch.plan import chunks_of
 
     if found.kind not in KINDS:
         return (), ()
 
     def options(layout: Layout, stages: tuple[int, ...]) -> dict[str, object]:
-        job = job_of(case.problem.model, layout, stages, case.cluster, found.software)
+        model = case.problem.model
+        chunks = chunks_of(model, layout, stages)
+        job = TrainingLaunch(model, case.cluster, found.software, layout, chunks)
         return written_options(job, found.kind)
 
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def maxtext(fields: Fields) -> Part:
     """Write the sequences of a device, in one pass or in those of a pipeline, and the mesh."""
     job: TrainingLaunch = fields["job"]
-    lay, tpu = job.layout, job.gpu_name.startswith("tpu")
+    lay, tpu = job.layout, job.cluster.gpu.name.startswith("tpu")
     table: Table = {"hardware": "tpu"} if tpu else {}
     table |= {} if tpu else {"attention": "cudnn_flash_te", "packing": False}
     if lay.pp == 1 and lay.n_micro_batches > 1 and lay.precision == "fp8":
