@@ -6,7 +6,7 @@ all the same work. Weights, activations and memory do not depend on the kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,7 +40,6 @@ class ContextKind:
     """(cp, tp, heads, KV heads of the mixers that have fewer): what is missing, or ""."""
     exchanges: Callable[[ContextShape], tuple[Exchange, ...]]
     by_block: bool  # keys come rank by rank, each behind a kernel; else the core waits for all
-    said_as: Mapping[str, str]  # framework -> its word for it; absent: it does not have it
     source: str
 
 
@@ -77,7 +76,6 @@ CONTEXT_KINDS = {
             needs=_nothing,
             exchanges=_gathered,
             by_block=True,
-            said_as={"megatron": "p2p", "accelerate": "cp", "torchtitan": "ring"},
             source="Liu et al. 2023, Ring Attention, arXiv:2310.01889",
         ),
         ContextKind(
@@ -85,7 +83,6 @@ CONTEXT_KINDS = {
             needs=_nothing,
             exchanges=_gathered,
             by_block=False,
-            said_as={"megatron": "allgather"},
             source="The Llama 3 Herd of Models, arXiv:2407.21783, section 3.3.2",
         ),
         ContextKind(
@@ -93,7 +90,6 @@ CONTEXT_KINDS = {
             needs=_heads,
             exchanges=_resharded,
             by_block=False,
-            said_as={"megatron": "a2a", "accelerate": "sp", "deepspeed": "ulysses"},
             source="Jacobs et al. 2023, DeepSpeed Ulysses, arXiv:2309.14509",
         ),
     )

@@ -50,7 +50,7 @@ def names(table: str) -> list[str]:
     return list(_table(table))
 
 
-def row(table: str, name: str, spec: type[S], noun: str) -> S:
+def row(table: str, name: str, spec: type[S], noun: str, /, **more: str) -> S:
     """One row of a table of `presets/run`.
 
     Raises GpuscaleError if there is none of that name, with the closest one, or it does not hold.
@@ -59,7 +59,7 @@ def row(table: str, name: str, spec: type[S], noun: str) -> S:
     key = name.strip().lower()
     if key not in rows:
         raise unknown_name(noun, name, rows, f"known: {', '.join(list(rows)[:12])}")
-    return checked(spec, rows[key], f"{table}.toml: {key}")
+    return checked(spec, {**rows[key], **more}, f"{table}.toml: {key}")
 
 
 def _known(table: str, name: str, spec: type[S]) -> S | None:
@@ -86,7 +86,7 @@ def recovery_s(name: str, n_gpus: int) -> tuple[float, str]:
 
 def load_saver(name: str) -> Saver:
     """How software saves."""
-    return Saver(name, **row("savers", name, specs.SaverRow, "way to save").model_dump())
+    return row("savers", name, Saver, "way to save", name=name)
 
 
 def load_site(name: str, pue: float | None = None) -> Site:

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from gpuscale.core.bounds import Among, Measured, PositiveInt, Seconds, Within
+from gpuscale.core.bounds import Measured, PositiveInt, Seconds, Within
 from gpuscale.core.quantity import MAX_ABS, parse
-from gpuscale.core.run.checkpoint import KINDS
 from gpuscale.specs.fields import BytesPerS, Fraction, Spec, Watts
 
 
@@ -83,16 +82,6 @@ class RecoveryRow(Spec):
     least_s: Seconds
     hang_frac: Fraction  # of the stops
     hang_s: Seconds  # until one is seen
-    source: str
-
-
-class SaverRow(Spec):
-    """How software saves."""
-
-    kind: Annotated[str, Among(KINDS)]
-    fixed_s: Seconds = 0.0
-    host_copy_frac: Fraction = 0.5
-    interference_frac: Share = 0.0
     source: str
 
 

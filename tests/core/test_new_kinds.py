@@ -57,7 +57,6 @@ HIERARCHICAL = ContextKind(
     needs=heads_in_a_domain,
     exchanges=both_levels,
     by_block=False,
-    said_as={"megatron": "a2a+p2p"},
     source="Fang and Zhao 2024, USP, arXiv:2405.07719; Megatron-Core hierarchical CP",
 )
 

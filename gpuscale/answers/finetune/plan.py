@@ -156,8 +156,8 @@ def _question(asked: Plan, where: str, n_gpus: int) -> Memory:
         raise GpuscaleError("--seq-len: one length is wanted with --method")
     batch = asked.global_batch[0] if asked.global_batch else None
     for name in DEGREES:
-        one(asked, name, 1)
-    split = one(asked, "tp", 1) * one(asked, "pp", 1) * one(asked, "cp", 1)
+        one(asked, name)
+    split = one(asked, "tp") * one(asked, "pp") * one(asked, "cp")
     dp = max(1, n_gpus // split)
     said = asked.micro_batch is not None or asked.accumulation is not None
     if batch is None and not said and asked.method not in RL:

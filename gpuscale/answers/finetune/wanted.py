@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec
 
 
-def one(asked: Any, name: str, default: int) -> int:
+def one(asked: Any, name: str) -> int:
     """Whole number of a dimension, which a plan may also be asked to search."""
     value = getattr(asked, name)
     if value is None:
-        return default
+        return 1
     if not isinstance(value, int):
         raise GpuscaleError(
             f"--{name.replace('_', '-')}: one number is wanted with --method, --accumulation"
@@ -50,7 +50,7 @@ def accumulated(asked: Any, dp: int) -> int:
     """Sequences of a step of `dp` ranks by `--accumulation`."""
     if asked.global_batch:
         raise GpuscaleError("give --accumulation or --global-batch, not both")
-    return max(1, dp) * one(asked, "micro_batch", 1) * int(asked.accumulation)
+    return max(1, dp) * one(asked, "micro_batch") * int(asked.accumulation)
 
 
 def with_accumulation(asked: Any, n_gpus: int | None) -> Any:
@@ -60,9 +60,9 @@ def with_accumulation(asked: Any, n_gpus: int | None) -> Any:
     """
     if getattr(asked, "batch_tokens", ()):
         raise GpuscaleError("give --accumulation or --batch-tokens, not both")
-    degrees = {name: one(asked, name, 1) for name in ("tp", "pp", "cp", "micro_batch")}
+    degrees = {name: one(asked, name) for name in ("tp", "pp", "cp", "micro_batch")}
     split = degrees["tp"] * degrees["pp"] * degrees["cp"]
-    dp = (n_gpus or split * one(asked, "dp", 1)) // split
+    dp = (n_gpus or split * one(asked, "dp")) // split
     batch = accumulated(asked, dp)
     sizes = (batch,) if isinstance(asked.global_batch, tuple) else batch
     return replace(asked, accumulation=None, global_batch=sizes, **degrees)

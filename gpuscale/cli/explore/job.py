@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuscale.answers.answer import ask
 from gpuscale.answers.ask import fields_of
+from gpuscale.answers.origins import OPTIONS
 from gpuscale.answers.saved import command_line
 from gpuscale.answers.table import question_of
 from gpuscale.io.presets import preset_names
@@ -20,17 +21,8 @@ TIME, MEMORY = Axis("step", "s"), Axis("memory", "bytes")
 DOUBLED = tuple(str(2**k) for k in range(18))
 DEGREES = ("", *DOUBLED[:8])
 MACHINE = ("model", "gpu", "gpus")
-LAYOUT = {
-    "tp": "tp",
-    "pp": "pp",
-    "cp": "cp",
-    "ep": "ep",
-    "vpp": "vpp",
-    "zero": "zero_stage",
-    "micro_batch": "micro_batch_size",
-    "recompute": "recompute",
-}
-"""Options that pin a layout -> the field of the layout."""
+LAYOUT = "tp pp cp ep vpp zero micro_batch recompute".split()
+"""Options that pin a layout."""
 
 VALUES: Mapping[str, Sequence[str]] = {
     "gpus": DOUBLED,
@@ -161,7 +153,8 @@ def _trained(r: Mapping[str, Any]) -> PinnableRow:
     name += f", mb {lay['micro_batch_size']}, recompute {lay['recompute']}"
     memory = MEMORY.text(r["peak_bytes"], 3)
     cells = (name, TIME.text(r["step_s"], 3), memory, f"{100 * r['mfu']:.1f} %", r["why"])
-    return PinnableRow(cells, {pin: str(lay[key]) for pin, key in LAYOUT.items()})
+    fields = {options[0]: field for field, options in OPTIONS.items()}
+    return PinnableRow(cells, {pin: str(lay[fields.get(pin, pin)]) for pin in LAYOUT})
 
 
 def _tuned(r: Mapping[str, Any]) -> PinnableRow:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
+from gpuscale.core.bounds import STRICT, Among, Fraction, Seconds, Share
 from gpuscale.core.halving import reached
 
 KINDS = ("blocking", "asynchronous", "memory")
@@ -60,11 +62,12 @@ def checkpoint_parts(
 class Saver:
     """How a piece of software saves; constants with their source are in the presets."""
 
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
     name: str
-    kind: str  # one of KINDS
-    fixed_s: float = 0.0  # planning, metadata, barriers: whatever the size
-    host_copy_frac: float = 0.5  # of the host link's bandwidth that the copy reaches
-    interference_frac: float = 0.0  # of a background save's time that is lost all the same
+    kind: Annotated[str, Among(KINDS)]
+    fixed_s: Seconds = 0.0  # planning, metadata, barriers: whatever the size
+    host_copy_frac: Fraction = 0.5  # of the host link's bandwidth that the copy reaches
+    interference_frac: Share = 0.0  # of a background save's time that is lost all the same
     source: str = ""
 
 
