@@ -64,6 +64,18 @@ def software_of(row: Row) -> str:
     return next((to for start, to in SOFTWARE if name.startswith(start)), name)
 
 
+def stack_of(row: Row) -> str:
+    """Nearest software, of the month of a row where its habits by version are known."""
+    from gpuscale.errors import GpuscaleError
+    from gpuscale.io.frameworks import framework_habits
+
+    name = software_of(row)
+    with contextlib.suppress(GpuscaleError):
+        framework_habits(f"{name}:{row['date']}", {})
+        return f"{name}:{row['date']}" if row["date"] else name
+    return name
+
+
 def model_file(row: Row, arch: str, folder: Path) -> str:
     """Write a model without a preset as a file, from its printed shape."""
     shape = dict(pair.split(":") for pair in arch.split("/"))
@@ -110,7 +122,7 @@ def question_of(row: Row, folder: Path) -> list[str]:
     place = next((to for word, to in PLACES if word in row["interconnect"]), "")
     gpu = GPU_WORDS.get(row["gpu"], row["gpu"])
     where = ["--cluster", place] if place else ["--gpu", gpu]
-    args = [MODELS.get(model, model), *where, "--gpus", row["gpus"], "--software", software_of(row)]
+    args = [MODELS.get(model, model), *where, "--gpus", row["gpus"], "--software", stack_of(row)]
     args += [] if row["kind"] == "pretrain" else ["--method", row["kind"]]
     if "accumulation" in said:
         each = int(said["accumulation"]) * int(said["micro_batch"])

@@ -80,7 +80,7 @@ def framework_habits(arg: str, facts: Mapping[str, str]) -> dict[str, Habit]:
         )
     if own is None:
         return {}
-    day = version if _DATE.fullmatch(version) else own.dates.get(version, "")
+    day = day_of(arg)
     at = version_at(own.dates, version) if _DATE.fullmatch(version) else version
     found = habits_of(own.habit, facts, at)
     if not own.like:
@@ -88,6 +88,13 @@ def framework_habits(arg: str, facts: Mapping[str, str]) -> dict[str, Habit]:
     base = framework_habits(f"{own.like}:{day}" if day else own.like, facts)
     inherited = {k: replace(h, note=h.note or f"from {own.like}") for k, h in base.items()}
     return {**inherited, **found}
+
+
+def day_of(arg: str) -> str:
+    """Day of the version that ``NAME[:VERSION]`` names; empty where none is, or it is not known."""
+    name, version = named(arg)
+    own = load_framework(name)
+    return version if _DATE.fullmatch(version) else own.dates.get(version, "") if own else ""
 
 
 STACKS = ((0.25, 1), (0.15, 2))

@@ -29,14 +29,19 @@ def test_qlora_of_8b_fits_a_24_gb_card(capsys):
 
 def test_alibi_keeps_whole_scores_and_hopper_takes_cudnn_of_late(capsys):
     job = ("--method", "lora", "--gpu", "h100", "--seq-len", "8192", "--recompute", "none")
+    job += ("--micro-batch", "1")
 
-    def asked(model, software):
-        return result(capsys, "memory", model, *job, "--software", software)[1]
+    def asked(model, software, *more):
+        return result(capsys, "memory", model, *job, "--software", software, *more)[1]
 
     old, new = (asked("llama3-8b", f"trl:{day}") for day in ("2025-11", "2026-10"))
     assert new["step_s"] < 0.95 * old["step_s"]
     bloom = asked("bloom-3b", "trl:2026-10")
     assert bloom["peak_bytes"] > 30 * 32 * 8192**2 * 2  # layers, heads, scores in 16 bits alone
+    # nor has Unsloth for Gemma 3, whatever the version
+    gemma, flash = (asked("gemma3-4b", "unsloth", *x) for x in ((), ("--attention", "flash2")))
+    assert gemma["step_s"] > 1.5 * flash["step_s"]
+    assert gemma["peak_bytes"] > flash["peak_bytes"] + 34 * 8 * 8192**2 * 2
 
 
 def test_what_does_not_fit_gets_an_ordered_list(capsys):

@@ -196,6 +196,8 @@ def test_experts_run_as_the_classes_of_the_version():
     was, now = (asked("qwen3-30b-a3b", s)["step_s"] for s in ("trl:2025-06", "trl"))
     assert was > 10 * now
     assert asked("qwen3-30b-a3b", "hf-deepspeed")["step_s"] == pytest.approx(now, rel=0.5)
+    was, now = (asked("qwen3-30b-a3b", s)["step_s"] for s in ("verl:2025-10", "verl"))
+    assert was > 2 * now  # a framework without a row of its own: Transformers of that day
     all_of_them, chosen = (asked("llama4-scout", s) for s in ("trl", "nemo-automodel"))
     assert all_of_them["step_s"] > 3 * chosen["step_s"]
     held = [r["expected"]["working_bytes"] for r in (all_of_them, chosen)]

@@ -170,12 +170,9 @@ def test_what_a_layer_keeps(layer, changed, per_token):
     assert close(layer_bytes(layer, 8, P, **kept), 5 * per_token)
 
 
-def test_scores_of_a_window_and_norms_of_few_bytes():
-    window = replace(DENSE, mixer=replace(MIXER, window_tokens=3.0))
+def test_scores_of_all_keys_and_norms_of_few_bytes():
     kept = {"tokens": 1.0, "context_tokens": 7.0, "unfused_attention": True}
-    assert close(layer_bytes(window, 8, P, **kept), PLAIN + FFN + 5.0 * 2 * 3)
-    kept["context_tokens"] = 2.0
-    assert close(layer_bytes(window, 8, P, **kept), PLAIN + FFN + 5.0 * 2 * 2)
+    assert close(layer_bytes(DENSE, 8, P, **kept), PLAIN + FFN + 5.0 * 2 * 7)
     lean = replace(P, hidden_bytes=2.0)
     kept = {"tokens": 1.0, "context_tokens": 7.0, "recompute": "selective"}
     left = layer_bytes(DENSE, 8, lean, modules=("layernorm",), **kept)

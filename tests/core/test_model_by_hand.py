@@ -92,6 +92,8 @@ def test_products_of_attention_on_a_rank():
     assert [(p.n, p.k) for p in work.products] == [(32 + 26, H), (H, 20)]
     assert work.core == Softmax(2, 16, 10, None, None, 0.0, whole=True)
     assert (work.streamed, work.exchanged) == (32 + 26, 26)
+    masked = Attention(**PLAIN, window_tokens=9).work(H, 4).core
+    assert masked.whole and masked.window_tokens == 9  # unfused, a window is a mask
     two = Attention(**PLAIN, window_tokens=9, sparse_top_k_tokens=4).work(H, 2)
     assert two.core == Softmax(4, 16, 16, 9, 4, 0.0, whole=False)
     assert (two.streamed, two.exchanged) == (64 + 32, 32)
@@ -146,10 +148,7 @@ def test_flop_cache_and_keys_of_attention():
     ],
 )
 def test_what_attention_keeps(changed, split):
-    window = float(changed.get("window_tokens", 0))
-    assert Attention(**PLAIN, **changed).kept() == Kept(
-        split=split, score_heads=8.0, window_tokens=window
-    )
+    assert Attention(**PLAIN, **changed).kept() == Kept(split=split, score_heads=8.0)
 
 
 # --- latent attention ----------------------------------------------------------------------------

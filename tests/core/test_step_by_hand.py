@@ -376,7 +376,7 @@ def test_cores_of_softmax_attention():
     assert softmax_s(full._replace(window_tokens=100), HW, SW, 10, 400) == flash(context=87.5)
     old = replace(SW, attention="unfused")
     assert softmax_s(full, HW, old, 10, 200) == unfused_core_s(HW, 10, 200, 4, 64)
-    part = full._replace(whole=False)  # a window was never computed as a full square
+    part = full._replace(whole=False)  # what an indexer chose was never computed as a full square
     assert softmax_s(part, HW, old, 10, 200) == flash()
     # an indexer scores all 200 mean keys at 8 FLOP and leaves 100
     hw = replace(HW, attention_eff=0.5)

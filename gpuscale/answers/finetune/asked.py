@@ -23,6 +23,10 @@ COMPILED = (
 """Hint where `--compiled` is asked of pre-training."""
 
 
+def _tokens(help: str, most: float = 2**24) -> Asked[float | None]:
+    return amount(help, "positions", least=1.0, most=most)
+
+
 @dataclass(kw_only=True)
 class Tuning(KernelOptions):
     """What is fine-tuned, and how; nothing of it has a meaning without a method."""
@@ -78,11 +82,8 @@ class Tuning(KernelOptions):
         most=1e6,
         tasks=("tune",),
     )
-    mean_len: Asked[float | None] = amount(
-        "Mean tokens of an example, where rows are padded or packed.",
-        "positions",
-        least=1.0,
-        most=2**30,
+    mean_len: Asked[float | None] = _tokens(
+        "Mean tokens of an example, where rows are padded or packed.", 2**30
     )
     max_len: Asked[int | None] = whole(
         "Tokens of the longest example: the sequence length.", dim="positions", most=2**30
@@ -102,20 +103,12 @@ class Rollouts(Tuning):
     group: Asked[int | None] = whole(
         "RL: responses to a prompt. [default: 8 for grpo, 4 rloo]", tasks=ROLLS
     )
-    prompt: Asked[float | None] = amount(
-        "RL: mean tokens of a prompt. [default: 256; dpo 512]", "positions", least=1.0, most=2**24
+    prompt: Asked[float | None] = _tokens("RL: mean tokens of a prompt. [default: 256; dpo 512]")
+    response: Asked[float | None] = _tokens(
+        "RL: mean tokens of a response. [default: half the longest, or 512]"
     )
-    response: Asked[float | None] = amount(
-        "RL: mean tokens of a response. [default: half the longest, or 512]",
-        "positions",
-        least=1.0,
-        most=2**24,
-    )
-    max_response: Asked[float | None] = amount(
-        "RL: tokens of the longest response. [default: twice the mean]",
-        "positions",
-        least=1.0,
-        most=2**24,
+    max_response: Asked[float | None] = _tokens(
+        "RL: tokens of the longest response. [default: twice the mean]"
     )
     engine: Asked[str | None] = text(
         "RL: rollouts colocated (in turn), split (on GPUs of their own), async, or hf (none: the "

@@ -19,7 +19,7 @@ from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import FP32_BYTES
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
-from gpuscale.io.frameworks import framework_habits, older_ways
+from gpuscale.io.frameworks import day_of, framework_habits, older_ways
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.maturity import reach_of
 from gpuscale.io.software import load_software, split_by
@@ -179,19 +179,19 @@ def optimizer_of(asked: Memory, habits: FinetuneParameters, fused: bool) -> Opti
 
 def _attention_of(software: SoftwareSpec, named: str, facts: Mapping[str, str], at: Loaded) -> str:
     """Kernel of attention by the framework's habit, for a model on a GPU."""
-    facts = {**facts, "positions": at.model.position, "architecture": at.gpu.architecture}
+    own = {"positions": at.model.position, "family": at.model.family}
+    facts = {**facts, **own, "architecture": at.gpu.architecture}
     found = framework_habits(named, facts) or framework_habits(software.name, facts)
-    kernel = found.get("attention")
-    if kernel and kernel.value in ("eager", "best"):
-        return str(kernel.value)
-    return "flash2" if software.flash_generation == "2" else "best"
+    said = found["attention"].value if "attention" in found else ""
+    usual = "flash2" if software.flash_generation == "2" else "best"
+    return str(said) if said in ("eager", "best") else usual
 
 
 def _experts_of(habits: FinetuneParameters, named: str, facts: Mapping[str, str]) -> str:
-    """How experts run: by the framework's habit, or by the classes of Transformers in a script."""
+    """How experts run: by the framework's habit, or by the classes of Transformers of that day."""
     found = framework_habits(named, facts).get("experts")
     if found is None and habits.expert_launch_s:
-        found = framework_habits("transformers", facts)["experts"]
+        found = framework_habits(f"transformers:{day_of(named)}".rstrip(":"), facts)["experts"]
     return str(found.value) if found else "loop"
 
 

@@ -120,9 +120,8 @@ def layer_token_bytes(
         per_token += p.packed_input_bytes * kind.trained_inputs / tp
     if job.method.kind == "dora":  # the product with W is scaled, so it is kept
         per_token += 2.0 * kind.adapter_outputs / tp
-    if job.attention == "eager":
-        row = min(job.layout.seq_len, facts.mixer.window_tokens or job.layout.seq_len)
-        per_token += p.scores_bytes * facts.mixer.score_heads * row / tp
+    if job.attention == "eager":  # a window masks scores that are there all the same
+        per_token += p.scores_bytes * facts.mixer.score_heads * job.layout.seq_len / tp
     return per_token
 
 

@@ -65,9 +65,8 @@ def layer_bytes(
     per_token += software.attention_bytes * split / tp
     if "mlp" not in drop:
         per_token += ffn_bytes * layer.ffn * (2 / 3 if "mlp_act" in drop else 1.0) / tp
-    if unfused_attention and "core_attn" not in drop:
-        row = min(context_tokens, layer.mixer.window_tokens or context_tokens)
-        per_token += software.scores_bytes * layer.mixer.score_heads * row / tp
+    if unfused_attention and "core_attn" not in drop:  # a window masks scores that are there
+        per_token += software.scores_bytes * layer.mixer.score_heads * context_tokens / tp
     if layer.top_k and "moe" not in drop:
         ffn = ffn_bytes * layer.expert_ffn * (2 / 3 if "moe_act" in drop else 1.0)
         width = layer.expert_width * etp

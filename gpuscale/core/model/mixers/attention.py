@@ -106,7 +106,6 @@ class Attention(Mixer):
         return Kept(
             split=float(q + (q if self.output_gate else 0) + kv + out),
             score_heads=float(self.n_heads),
-            window_tokens=float(self.window_tokens or 0),
             normed=0.0 if self.qk_norm == "none" else float(q + self.n_kv_heads * self.head_dim),
         )
 
@@ -131,7 +130,7 @@ class Attention(Mixer):
                 self.window_tokens,
                 self.sparse_top_k_tokens,
                 2.0 * self.index_n_heads * self.index_head_dim,
-                whole=self.window_tokens is None,
+                whole=self.sparse_top_k_tokens is None,
             ),
             streamed=heads * d + kv * (d + dv),
             exchanged=kv * (d + dv),

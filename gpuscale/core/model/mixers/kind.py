@@ -25,8 +25,7 @@ class Kept:
     latent: float = 0.0  # not split by TP (MLA latents before and after their norms)
     split: float = 0.0  # split by TP: q, k, v, output
     up_projected: float = 0.0  # those of `split` that come from the latents
-    score_heads: float = 0.0  # heads with a score matrix, if attention is not fused
-    window_tokens: float = 0.0  # 0: the whole sequence
+    score_heads: float = 0.0  # heads with a score matrix of all keys, if attention is not fused
     normed: float = 0.0  # of q and k, where each has a norm of its own
 
 
