@@ -38,6 +38,8 @@ def test_alibi_keeps_whole_scores_and_hopper_takes_cudnn_of_late(capsys):
     assert new["step_s"] < 0.95 * old["step_s"]
     bloom = asked("bloom-3b", "trl:2026-10")
     assert bloom["peak_bytes"] > 30 * 32 * 8192**2 * 2  # layers, heads, scores in 16 bits alone
+    sinks, flash = (asked("gpt-oss-20b", name) for name in ("trl", "axolotl"))
+    assert sinks["peak_bytes"] > flash["peak_bytes"] + 24 * 64 * 8192**2 * 2
     # nor has Unsloth for Gemma 3, whatever the version
     gemma, flash = (asked("gemma3-4b", "unsloth", *x) for x in ((), ("--attention", "flash2")))
     assert gemma["step_s"] > 1.5 * flash["step_s"]

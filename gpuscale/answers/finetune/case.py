@@ -179,8 +179,10 @@ def optimizer_of(asked: Memory, habits: FinetuneParameters, fused: bool) -> Opti
 
 def _attention_of(software: SoftwareSpec, named: str, facts: Mapping[str, str], at: Loaded) -> str:
     """Kernel of attention by the framework's habit, for a model on a GPU."""
-    own = {"positions": at.model.position, "family": at.model.family}
-    facts = {**facts, **own, "architecture": at.gpu.architecture}
+    sinks = any(getattr(m, "sinks", False) for m in at.model.mixers.values())
+    own = {"family": at.model.family, "sinks": str(sinks).lower()}
+    own |= {"positions": at.model.position, "architecture": at.gpu.architecture}
+    facts = {**facts, **own}
     found = framework_habits(named, facts) or framework_habits(software.name, facts)
     said = found["attention"].value if "attention" in found else ""
     usual = "flash2" if software.flash_generation == "2" else "best"
