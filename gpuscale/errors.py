@@ -42,8 +42,6 @@ def typo_of(name: str, known: Iterable[str]) -> str:
     no mistyped `4090`; a name with digits is of a family of products, so that less may differ:
     `b100` is no mistyped `a100`, nor `5070` a `5070ti`.
 
-    Examples
-    --------
     >>> typo_of("h100-smx", ["h100-sxm", "h200-sxm"]), typo_of("dgx-h10", ["dgx-h100"])
     ('h100-sxm', 'dgx-h100')
     >>> typo_of("4070", ["4090"]), typo_of("--lora", ["--format"]), typo_of("gpt-5", ["gpt-3"])

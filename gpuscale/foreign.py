@@ -39,8 +39,6 @@ def comment(text: str) -> str:
 def csv_cell(value: Any) -> Any:
     """Value as a cell: a text that a spreadsheet would compute begins with an apostrophe.
 
-    Examples
-    --------
     >>> csv_cell("=1+2"), csv_cell("a"), csv_cell(-1.5), csv_cell("-1.5")
     ("'=1+2", 'a', -1.5, '-1.5')
     """

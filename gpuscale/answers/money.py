@@ -30,8 +30,6 @@ def read_price(value: Any, label: str = "--price") -> float:
 
     Raises GpuscaleError for a text without a unit, which may be meant per node or per month.
 
-    Examples
-    --------
     >>> read_price("2.10 USD/h"), read_price(2.1)
     (2.1, 2.1)
     """
@@ -120,8 +118,6 @@ def rate_of(cluster: ClusterSpec, given: float | None = None, spot: bool = False
 def rate_text(rate: Rate) -> str:
     """Say what a price is and how old.
 
-    Examples
-    --------
     >>> from gpuscale.core.run.bill import Rate
     >>> rate_text(Rate(2.5, 2.5, 2.5, "given"))
     '2.5 USD per GPU-hour (given)'

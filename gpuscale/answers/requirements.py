@@ -60,8 +60,6 @@ class RequirementVerdict:
 def read_requirement(text: str) -> Requirement:
     """Read ``KEY>=VALUE``; the signs are >= <= > < == !=.
 
-    Examples
-    --------
     >>> read_requirement("mfu >= 0.4").path
     'mfu'
     """

@@ -120,8 +120,6 @@ def launched(job: Callable[[], Mapping[str, Any]]) -> Callable[[str], str]:
 def command_line(question: type[Question], given: Mapping[str, Any]) -> str:
     """Command line that asks the same.
 
-    Examples
-    --------
     >>> from gpuscale.answers.table import question_of
     >>> command_line(question_of("memory"), {"model": "llama3-8b", "gpu": "rtx-3090", "gpus": "2"})
     'gpuscale memory llama3-8b --gpu rtx-3090 --gpus 2'

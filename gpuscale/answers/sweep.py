@@ -42,8 +42,6 @@ def read_axes(given: tuple[str, ...]) -> tuple[SweptKey, ...]:
 
     Raises GpuscaleError for more than two keys, a key given twice, no values, or too many of them.
 
-    Examples
-    --------
     >>> read_axes(("tp=1..8", "gpu.hbm_bytes=80GB,96GB"))[0].texts
     ('1', '2', '4', '8')
     >>> read_axes(("gpus=8..64:4",))[0].texts
@@ -230,8 +228,6 @@ def answered(
 def named_leaves(result: Any) -> list[tuple[str, Any]]:
     """Values of a result by dotted key; items of a list go by their name where they have one.
 
-    Examples
-    --------
     >>> named_leaves({"rows": [{"axis": "dp", "need": 2.0}], "n": [1]})
     [('rows.dp.axis', 'dp'), ('rows.dp.need', 2.0), ('n.0', 1)]
     """
@@ -295,8 +291,6 @@ def _inputs(question: Swept, axes: tuple[SweptKey, ...]) -> dict[str, object]:
 def amount(key: str, value: Any) -> str:
     """Value with the unit that its key tells.
 
-    Examples
-    --------
     >>> amount("expected.time_s", 0.0015), amount("mfu", 0.41), amount("fits", True)
     ('1.500 ms', '0.41', 'yes')
     """

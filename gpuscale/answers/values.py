@@ -81,8 +81,6 @@ def quantity(
     it in an error, e.g. ``--bytes``. `least, most`: accepted range, in the SI unit. `zero`: accept
     0. Raises GpuscaleError if it cannot be read or is out of range.
 
-    Examples
-    --------
     >>> quantity("1GB", "bytes", "--bytes")
     1000000000.0
     """
@@ -123,8 +121,6 @@ def whole(
 ) -> int:
     """Read a whole number of at least `least`; ``64k`` and ``1Mi`` are fine.
 
-    Examples
-    --------
     >>> whole("64k", "M"), whole("4Ki", "M"), whole("64k", "--seq-len", dim="positions")
     (64000, 4096, 65536)
     """
@@ -139,8 +135,6 @@ def whole(
 def shape(text: str, name: str = "--shape") -> tuple[int, ...]:
     """Read an array shape such as ``4096x65536``.
 
-    Examples
-    --------
     >>> shape("4096x65536")
     (4096, 65536)
     """

@@ -90,8 +90,6 @@ def offered(name: str) -> dict[str, Asked[Any]]:
 def tool_schema(name: str) -> dict[str, Any]:
     """JSON Schema of a tool's arguments.
 
-    Examples
-    --------
     >>> tool_schema("model")["required"]
     ['model']
     """

@@ -75,8 +75,6 @@ def placed(
 ) -> list[str]:
     """Arguments of a command line with those given by name at their places, behind the options.
 
-    Examples
-    --------
     >>> names = {"--op": "op", "--cluster": "cluster", "--gpu": "cluster"}
     >>> placed(["all-reduce", "--gpu", "h100", "--gpus", "8"], names, ["op", "cluster"], {"--json"})
     ['--gpus', '8', 'all-reduce', 'h100']

@@ -70,8 +70,6 @@ def changed(files: Mapping[str, str], have: Options, want: Options) -> dict[str,
     `files`: text by name. `have, want`: options of the two layouts, True for a flag alone. Returns:
     the files; an option that is in none of them, and has none of its kind beside it, is left out.
 
-    Examples
-    --------
     >>> script = "TP=${TP:-8}\nrun --tp $TP \\\n  --sequence-parallel \\\n  --pp 1\n"
     >>> have = {"--tp": 8, "--sequence-parallel": True, "--pp": 1}
     >>> print(changed({"a.sh": script}, have, {"--tp": 4, "--pp": 2, "--cp": 2})["a.sh"], end="")

@@ -34,8 +34,6 @@ class Options(NamedTuple):
 def known_options(framework: str) -> Options:
     """Options of a framework.
 
-    Examples
-    --------
     >>> known_options("megatron").arity["--tensor-model-parallel-size"]
     '1'
     """

@@ -83,8 +83,6 @@ def records(document: Document) -> list[dict[str, object]]:
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every value of nested dicts and lists with its dotted key.
 
-    Examples
-    --------
     >>> dict(leaves({"a": {"b": [1, 2]}}))
     {'a.b.0': 1, 'a.b.1': 2}
     """

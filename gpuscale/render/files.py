@@ -111,8 +111,6 @@ PNG_EXTRA = "pip install 'gpuscale[png]'"
 def ending_of(path: Path) -> str:
     """Find the ending that decides the format; empty where this module has none.
 
-    Examples
-    --------
     >>> ending_of(Path("step.trace.json")), ending_of(Path("plan.json"))
     ('.trace.json', '')
     """

@@ -44,8 +44,6 @@ def folded(text: str, width: int) -> list[str]:
 def lines_needed(text: str, width: int) -> int:
     """Lines that a text takes when it is wrapped at its blanks.
 
-    Examples
-    --------
     >>> lines_needed("tokens per DP rank", 10)
     2
     """
@@ -60,8 +58,6 @@ def lines_needed(text: str, width: int) -> int:
 def shrink(natural: Sequence[int], least: Sequence[int], budget: int) -> list[int] | None:
     """Take from the widest columns until all fit; None if words would break.
 
-    Examples
-    --------
     >>> shrink([5, 40, 20], [5, 8, 8], 45)
     [5, 20, 20]
     """
@@ -102,8 +98,6 @@ def fit(table: Sequence[Sequence[str]], whole: Sequence[bool], width: int) -> li
 def squeezed(rows: Sequence[Sequence[str]], width: int) -> Part:
     """Give columns that stay side by side the widths that a terminal has room for.
 
-    Examples
-    --------
     >>> squeezed([("time", "1.0 s", "of a step")], 18).widths
     (4, 5, 5)
     """
@@ -121,8 +115,6 @@ def squeezed(rows: Sequence[Sequence[str]], width: int) -> Part:
 def naming(table: Sequence[Sequence[str]], whole: Sequence[bool]) -> int:
     """How many of the first columns name the rows: until no two rows have the same name.
 
-    Examples
-    --------
     >>> table = [("section", "by", "MAPE"), ("runs", "all", "5 %"), ("runs", "dense", "6 %")]
     >>> naming(table, [False, False, True]), naming([("a", "b"), ("1", "x")], [False, False])
     (2, 1)

@@ -48,8 +48,6 @@ def to_html(document: Document) -> str:
 
     An answer without a summary is every block.
 
-    Examples
-    --------
     >>> to_html(Document("x", {}, {}, [Text("<b>")]))
     '<div class="gpuscale"><p>&lt;b&gt;</p></div>'
     """

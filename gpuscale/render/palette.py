@@ -62,8 +62,6 @@ every colour carries dark text on a dark page."""
 def meaning(words: str) -> str | None:
     """Return what a word of an answer means, as a key of `MEANINGS`; None where it has no colour.
 
-    Examples
-    --------
     >>> meaning("KV cache"), meaning("wait for weights"), meaning("stage 1")
     ('kv', 'gather', None)
     """
@@ -73,8 +71,6 @@ def meaning(words: str) -> str | None:
 def fill(words: str, n: int) -> str:
     """Class of a filled shape: of what it means, or else of the `n`-th colour.
 
-    Examples
-    --------
     >>> fill("optimizer", 0), fill("stage 3", 14)
     ('gs-optimizer', 'gs-c2')
     """

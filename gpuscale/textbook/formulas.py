@@ -31,8 +31,6 @@ def decode_float(bits: str, layout: str) -> float:
     [1]. Raises ValueError if the layout is not known, the bits do not fit it, or they encode no
     number.
 
-    Examples
-    --------
     >>> decode_float("0 1011 011", "e4m3"), decode_float("0 101 1011", "e3m4")
     (22.0, 6.75)
     >>> decode_float("0 1111 110", "e4m3")
@@ -60,8 +58,6 @@ def decode_float(bits: str, layout: str) -> float:
 def round_significant(value: float, digits: int) -> float:
     """Value rounded to a number of significant digits, as documents print it.
 
-    Examples
-    --------
     >>> round_significant(989.4e12, 3)
     989000000000000.0
     """
@@ -106,8 +102,6 @@ def all_to_all_time_s(
 
     ``hop + reached * array (n-1) / (n^2 link)``
 
-    Examples
-    --------
     >>> round(all_to_all_time_s(1e9, 8, 450e9) * 1e6, 3)  # us
     243.056
     >>> round(all_to_all_time_s(1e9, 8, 450e9, top_k=4) * 1e6, 3)
@@ -165,8 +159,6 @@ def product_shape(left: Sequence[str], right: Sequence[str]) -> str:
 
     Raises ValueError if the inner dimensions differ.
 
-    Examples
-    --------
     >>> product_shape(("N", "D"), ("D", "D"))
     '[N x D]'
     """
@@ -178,8 +170,6 @@ def product_shape(left: Sequence[str], right: Sequence[str]) -> str:
 def bound(have: float, need: float) -> str:
     """``compute`` where there is what a roofline needs, else ``communication``.
 
-    Examples
-    --------
     >>> bound(976, 2475)
     'communication'
     """
@@ -189,8 +179,6 @@ def bound(have: float, need: float) -> str:
 def binding_level(inside_limit: float, over_limit: float) -> str:
     """Level whose limit is the larger one: ``node`` (scale-up) or ``network``.
 
-    Examples
-    --------
     >>> binding_level(2500, 625)
     'node'
     """

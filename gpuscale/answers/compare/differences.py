@@ -57,8 +57,6 @@ class TotalDifference:
 def side_by_side(things: Sequence[Mapping[str, Any]]) -> list[FigureRow]:
     """Put the figures of several things into rows, with the ratio to the first one.
 
-    Examples
-    --------
     >>> side_by_side([{"a_s": 2.0}, {"a_s": 3.0}])
     [FigureRow(key='a_s', values=(2.0, 3.0), ratios=(1.5,))]
     """
@@ -81,8 +79,6 @@ def split_difference(
     `first, other`: part -> amount; a part that one of them lacks counts as 0 there. `aside`: parts
     that only follow from the others, never named as the main one.
 
-    Examples
-    --------
     >>> found = split_difference({"a": 1.0, "b": 4.0}, {"a": 3.0, "b": 3.5})
     >>> found.delta, found.main.key, found.against.key
     (1.5, 'a', 'b')
@@ -107,8 +103,6 @@ def _is_number(value: Any) -> bool:
 def changes(old: Any, new: Any) -> list[ChangedValue]:
     """List the values that differ, the largest relative change first, others after.
 
-    Examples
-    --------
     >>> changes({"a_s": 2.0, "b": "x"}, {"a_s": 2.5, "b": "x"})
     [ChangedValue(key='a_s', old=2.0, new=2.5, change_frac=0.25)]
     """
@@ -140,8 +134,6 @@ def causes(key: str, old: Any, new: Any) -> list[tuple[str, float, float]]:
     `key`: key of the result; a term is named by its last part. `old, new`: the `explain` of each
     answer.
 
-    Examples
-    --------
     >>> causes("time_s", [{"name": "time_s", "inputs": {"m": 1, "k": 2}, "children": []}],
     ...        [{"name": "time_s", "inputs": {"m": 3, "k": 2}, "children": []}])
     [('m', 1, 3)]

@@ -77,8 +77,6 @@ class Figure:
 def pace_of(text: str, quantity: Quantity) -> float | None:
     """Return the speed that a text names beside another; None where it names none.
 
-    Examples
-    --------
     >>> rate, time = QUANTITIES["throughput"], QUANTITIES["step_time"]
     >>> [pace_of(t, rate) for t in ("1/8 of one node", "4 times slower", "as on 1 GPU", "12")]
     [0.125, 0.25, 1.0, None]
@@ -100,8 +98,6 @@ def pace_of(text: str, quantity: Quantity) -> float | None:
 def quantity_name(text: str) -> str | None:
     """Name of a quantity as this program calls it; None for what is none.
 
-    Examples
-    --------
     >>> quantity_name("tokens/s/gpu"), quantity_name("TFLOP/s/GPU"), quantity_name("loss")
     ('tokens_per_s_per_gpu', 'tflops_per_gpu', None)
     >>> quantity_name("prompt tokens/s"), quantity_name("scaling efficiency")
@@ -121,8 +117,6 @@ def quantity_name(text: str) -> str | None:
 def numbers(text: str, usual: str) -> list[tuple[float, str]]:
     """Numbers of a text in SI, with their SI unit; a range is its middle, ``1/5`` a fraction.
 
-    Examples
-    --------
     >>> numbers("0.43-0.54 s", "s"), numbers("50 ms, 25 GB/s", "s")
     ([(0.485, 's')], [(0.05, 's'), (25000000000.0, 'byte/s')])
     >>> numbers("1/5", ""), numbers("5 times", "")
@@ -176,8 +170,6 @@ def read_figures(measured: Sequence[str], expected: Sequence[str]) -> tuple[Figu
 
     Raises GpuscaleError for a quantity that is not known.
 
-    Examples
-    --------
     >>> [f] = read_figures(["step_time=17.2 s; expected=1.8 s"], [])
     >>> f.value, round(f.ratio, 2)
     (17.2, 9.56)

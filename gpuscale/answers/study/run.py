@@ -217,8 +217,6 @@ def _keep(rows: Rows, job: StudyJob, found: Mapping[str, Any]) -> None:
 def ranked(rows: list[dict[str, str]], rank: str) -> list[dict[str, str]]:
     """Rows that were answered yes and have the key, best first.
 
-    Examples
-    --------
     >>> rows = [{"answer": "yes", "t": v} for v in ("2.0", "1.0", "")]
     >>> [r["t"] for r in ranked(rows, "t")], [r["t"] for r in ranked(rows, "-t")]
     (['1.0', '2.0'], ['2.0', '1.0'])
@@ -302,8 +300,6 @@ def _summary(head: str, key: str, bars: Sequence[tuple[str, float, str]]) -> lis
 def number(text: str) -> Any:
     """Value of a cell.
 
-    Examples
-    --------
     >>> number("8"), number("0.5"), number("dgx-h100"), number(""), number("True")
     (8, 0.5, 'dgx-h100', None, True)
     """

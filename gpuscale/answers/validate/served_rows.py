@@ -98,8 +98,6 @@ def _degrees(row: Row, mixture: bool) -> dict[str, int | None]:
 def engine_of(row: Row) -> tuple[str | None, list[str]]:
     """Engine and version of a row as `--engine` takes them, and what was assumed.
 
-    Examples
-    --------
     >>> engine_of({"framework": "vllm 0.15.1"}), engine_of({"framework": "TensorRT 10.11"})
     (('vllm:0.15.1', []), ('trtllm', []))
     >>> engine_of({"framework": "atom (ROCm)"}), engine_of({})

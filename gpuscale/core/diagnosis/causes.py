@@ -91,8 +91,6 @@ class Sign(NamedTuple):
 def shown(feature: str, value: float) -> str:
     """Write a feature's value as it is said in a sentence.
 
-    Examples
-    --------
     >>> shown("data_share", 0.83), shown("ratio", 2.414), shown("tokens_per_gpu", 2048.0)
     ('83 %', '2.4', '2,048')
     """
@@ -294,8 +292,6 @@ def verdict_of(judged: list[Judged]) -> tuple[str, float]:
 
     The many causes of which nothing speaks carry no more than how often they are it.
 
-    Examples
-    --------
     >>> verdict_of([])
     ('unknown', 0.0)
     """
@@ -308,8 +304,6 @@ def verdict_of(judged: list[Judged]) -> tuple[str, float]:
 def verdicts(judged: list[Judged]) -> dict[str, float]:
     """Probability of each verdict.
 
-    Examples
-    --------
     >>> verdicts([])
     {'fault': 0.0, 'normal': 0.0, 'measurement': 0.0}
     """

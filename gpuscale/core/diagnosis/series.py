@@ -83,8 +83,6 @@ class StepSeries:
 def deciles(values: Sequence[float]) -> tuple[float, float]:
     """First and ninth decile; of few values the least and the largest.
 
-    Examples
-    --------
     >>> deciles([3.0, 1.0, 2.0])
     (1.0, 3.0)
     """
@@ -99,8 +97,6 @@ def warm_up(values: Sequence[float], skip: int = 0) -> int:
     The first `skip` of a program count where they differ from the later median; after them every
     leading value that differs by more than `WARM_FACTOR`.
 
-    Examples
-    --------
     >>> warm_up([7961.9, 248.6, 23.4, 22.1, 21.9, 22.0])
     2
     >>> warm_up([10.0, 10.1, 9.9])
@@ -135,8 +131,6 @@ class Stalls:
 def stalls(steps: Sequence[float], seconds: Sequence[float]) -> Stalls | None:
     """Find steps longer than `STALL_FACTOR` times the median; None where there is none.
 
-    Examples
-    --------
     >>> found = stalls(range(24), [13.0 if k % 8 == 7 else 0.3 for k in range(24)])
     >>> found.period, round(found.share_frac, 2)
     (8.0, 0.84)
@@ -155,8 +149,6 @@ def stalls(steps: Sequence[float], seconds: Sequence[float]) -> Stalls | None:
 def rhythm(at: Sequence[float]) -> float | None:
     """Find the steps between stalls that come in a rhythm, others among them; None for no rhythm.
 
-    Examples
-    --------
     >>> rhythm([10, 20, 23, 30, 41, 50]), rhythm([3, 4, 17, 40])
     (10.0, None)
     """
@@ -186,8 +178,6 @@ class Shift:
 def shift(steps: Sequence[float], values: Sequence[float]) -> Shift | None:
     """Find the split whose two medians differ most for their spread; None where none does.
 
-    Examples
-    --------
     >>> shift(range(20), [1.0] * 10 + [1.3] * 10)
     Shift(step=10, before=1.0, after=1.3)
     """
@@ -218,8 +208,6 @@ def shift(steps: Sequence[float], values: Sequence[float]) -> Shift | None:
 def growth(steps: Sequence[float], values: Sequence[float]) -> float | None:
     """Rise of a series a step, where it rises throughout and by more than 5 %; else None.
 
-    Examples
-    --------
     >>> growth(range(20), [10.0 + 0.1 * k for k in range(20)])
     0.1
     """
@@ -236,8 +224,6 @@ def growth(steps: Sequence[float], values: Sequence[float]) -> float | None:
 def slow_rank(by_rank: dict[int, float]) -> tuple[int, float] | None:
     """(rank, how much longer than the median of the others) of the slowest; None if it is near.
 
-    Examples
-    --------
     >>> slow_rank({0: 1.0, 1: 1.01, 2: 1.4, 3: 0.99})
     (2, 1.4)
     """

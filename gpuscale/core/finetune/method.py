@@ -254,8 +254,6 @@ def counts(model: ModelSpec, method: Method) -> MethodCounts:
     LoRA has r (in + out) parameters a map (arXiv:2106.09685, section 4.1), on every expert where
     its maps are targets; DoRA adds a magnitude per output (arXiv:2402.09353, section 4).
 
-    Examples
-    --------
     >>> from gpuscale.io.models import load_model
     >>> counts(load_model("llama3-8b").spec, Method(rank=16)).adapter_params
     41943040.0

@@ -90,8 +90,6 @@ def optimizer(name: str) -> Optimizer:
 
     Raises ValueError if it is not known.
 
-    Examples
-    --------
     >>> optimizer("adamw-8bit+in-backward").in_backward, optimizer("paged_adamw_32bit").name
     (True, 'paged-adamw')
     """

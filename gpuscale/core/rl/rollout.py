@@ -77,8 +77,6 @@ def responses(mean_tokens: float, max_tokens: float) -> Responses:
 
     Raises ValueError if the mean is not positive or above the maximum.
 
-    Examples
-    --------
     >>> r = responses(1000.0, 8000.0)
     >>> round(r.scale_tokens or 0), round(r.longest(512))
     (1000, 6818)

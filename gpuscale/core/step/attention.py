@@ -36,8 +36,6 @@ class MixerTime(NamedTuple):
 def mean_context_tokens(seq_len: float, window_tokens: float | None) -> float:
     """Keys that a causal query attends to on average.
 
-    Examples
-    --------
     >>> mean_context_tokens(4096, None), mean_context_tokens(4096, 1024)
     (2048.0, 896.0)
     """

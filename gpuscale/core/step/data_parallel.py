@@ -37,8 +37,6 @@ def buckets(sw: Software, params: float, ranks: int, n_layers: float) -> float:
     Megatron-Core makes buckets larger with the ranks, so that a ring's latency stays hidden
     (`distributed_data_parallel.py`: 40e6 parameters, at least 1e6 per rank). [1]
 
-    Examples
-    --------
     >>> core = Software("core", bucket_params=40e6, bucket_params_per_rank=1e6)
     >>> buckets(core, 8e9, 8, 32), buckets(core, 8e9, 400, 32), buckets(Software("s"), 8e9, 8, 32)
     (200.0, 20.0, 32)
@@ -219,8 +217,6 @@ def window_passes(layout: Layout) -> float:
     the passes of the others for that; the weights of the next step come in likewise (Megatron-Core,
     `schedules.py`: `is_last_microbatch_for_model_chunk`, `grad_sync_func`, `param_sync_func`).
 
-    Examples
-    --------
     >>> from gpuscale.core.layout import Layout
     >>> [window_passes(Layout(64, 64, pp=4, vpp=v)) for v in (1, 2, 4)]
     [1.0, 2.5, 3.25]

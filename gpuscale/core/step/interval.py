@@ -51,8 +51,6 @@ def interval(
     Of the classes that `widths` knows, the widest counts. Steps measured at the site (`gpuscale
     calibrate`) narrow it by the class ``site``.
 
-    Examples
-    --------
     >>> low, high = interval(1.0, ("family/x", "dense"), {"dense": 0.1})
     >>> round(low, 3), round(high, 3)
     (0.905, 1.105)

@@ -28,8 +28,6 @@ WIDE = ("bf16", "fp16")
 def multiplied_in(hw: Hardware, precision: str) -> str:
     """Format in which a linear is multiplied: its own, or the next wider one that is offered.
 
-    Examples
-    --------
     >>> a100 = Hardware("a100", "ampere", 312e12, 0, 0, 8e10, 2e12, 108, 8, 8, 3e11, 2.5e10)
     >>> multiplied_in(a100, "fp8"), multiplied_in(a100, "fp16")
     ('bf16', 'fp16')

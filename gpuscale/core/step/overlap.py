@@ -12,8 +12,6 @@ def exposed_s(window_s: float, comm_s: float, exposed_frac: float) -> float:
     `exposed_frac`: c: 0 hides all that fits, 1 hides nothing; above 1, contention slows the compute
     [1]. Returns: exposed time, never below 0 [s].
 
-    Examples
-    --------
     >>> exposed_s(3.0, 2.0, 0.0), exposed_s(3.0, 2.0, 1.0), exposed_s(2.0, 3.0, 0.0)
     (0.0, 2.0, 1.0)
     """
@@ -36,8 +34,6 @@ def pipeline_s(
     the same summed over stages [s]. `n_micro_batches, vpp`: m and v [1]. `schedule`: member of
     `core.schedules.SCHEDULES`.
 
-    Examples
-    --------
     >>> pipeline_s(2.0, 8.0, 8, 1, "1f1b")  # equal stages: bubble (p-1)/m
     (16.0, 6.0)
     """

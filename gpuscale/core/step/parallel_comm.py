@@ -30,8 +30,6 @@ def split_group(hw: Hardware, n_ranks: int, stride: int) -> tuple[int, int]:
     Ranks are placed in order, on whole nodes: blocks that divide neither the domain nor fill whole
     nodes straddle its edge, and count as the smaller ones that do not.
 
-    Examples
-    --------
     >>> h = Hardware("g", "hopper", 1e15, 0, 0, 8e10, 3e12, 132, 8, 8, 4.5e11, 5e10)
     >>> split_group(h, 16, 2), split_group(h, 4, 16)
     ((4, 4), (1, 4))
@@ -203,8 +201,6 @@ def strides(layout: Layout, domain_gpus: int) -> Strides:
     between CP and DP, the groups over both have no single distance, and get the one that puts as
     many ranks in a domain.
 
-    Examples
-    --------
     >>> from gpuscale.core.layout import Layout
     >>> strides(Layout(4096, 64, tp=4, pp=2, dp=8), 8)
     Strides(tp=1, cp=4, ep=1, dense=4, expert=1, pp=32)

@@ -23,8 +23,6 @@ Vector = list[float]
 def solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> Vector:
     """Solve a symmetric positive definite system by Cholesky decomposition.
 
-    Examples
-    --------
     >>> [round(x, 9) for x in solve([[4.0, 0.0], [0.0, 2.0]], [8.0, 7.0])]
     [2.0, 3.5]
     """
@@ -78,8 +76,6 @@ def fit(
     start, and the Gaussian prior of each parameter. `scale`: residual beyond which errors count
     linearly. `n_iterations`: largest number of steps. Returns: the parameters.
 
-    Examples
-    --------
     >>> x = fit(lambda p: [p[0] - 1.0, p[0] - 1.2], [0.0], [0.0], [100.0], 1.0)
     >>> round(x[0], 2)
     1.1

@@ -84,8 +84,6 @@ Row = TypeVar("Row")
 def thinned(rows: Sequence[Row]) -> list[Row]:
     """At most `MAX_ROWS` rows, evenly spaced.
 
-    Examples
-    --------
     >>> len(thinned(range(1000)))
     250
     """

@@ -25,8 +25,6 @@ LARGEST_NODE = 16
 def gpu_preset(text: str) -> str | None:
     """GPU preset of a printed name; None for one that is not known, or not stated.
 
-    Examples
-    --------
     >>> gpu_preset("H100 (96GB HBM2e, 500W)"), gpu_preset("RTX 3090 (280 W)"), gpu_preset("x")
     ('h100-sxm', 'rtx-3090', None)
     """
@@ -70,8 +68,6 @@ def measured_cluster(row: Row, gpu: str) -> ClusterSpec:
 def _scaleout(text: str, per_node: int) -> float | None:
     """NIC bandwidth per GPU, one direction, from free text on the fabric. [byte/s].
 
-    Examples
-    --------
     >>> _scaleout("NVLink in node, 4x Omni-Path 100 per node (Jean Zay)", 8)
     6250000000.0
     """

@@ -134,8 +134,6 @@ def blocks_again(row: Row, family: str, n_layers: int) -> int | None:
     fms-fsdp prints model and hardware FLOP: a forward pass more is a third more (its
     docs/configurations.md, `selective_checkpointing`). None: not so, or not printed.
 
-    Examples
-    --------
     >>> row = {"recompute": "selective", "mfu": "0.38", "hfu": "0.47"}
     >>> blocks_again(row, "fsdp", 80), blocks_again(row, "megatron-core", 80)
     (57, None)

@@ -24,8 +24,6 @@ def _tables() -> dict[str, Any]:
 def meaning(table: str, text: str) -> str | None:
     """Say what a text stands for by the first pattern that is found in it; None by none.
 
-    Examples
-    --------
     >>> meaning("tuner", "HF Trainer 2023 + PEFT zero3"), meaning("zero", "tp4 pp1")
     ('hf-deepspeed', None)
     """

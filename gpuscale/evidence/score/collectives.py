@@ -50,8 +50,6 @@ class CollectiveRow:
 def network_of(fabric: str) -> str:
     """Fabric preset of the network named in a row; "" inside one scale-up domain.
 
-    Examples
-    --------
     >>> network_of("EFA 32x100G per node (400G/GPU)"), network_of("NVLink4")
     ('efa', '')
     """
@@ -61,8 +59,6 @@ def network_of(fabric: str) -> str:
 def nics_of(fabric: str, gpus_per_node: int, default: float) -> tuple[float, float]:
     """Scale-out bandwidth and NICs of one GPU in a row: "400G/GPU" or "8x200G per node", in bit/s.
 
-    Examples
-    --------
     >>> nics_of("EFA 4x100G per node", 8, 0.0)
     (6250000000.0, 0.5)
     """

@@ -21,8 +21,6 @@ from gpuscale.specs.gpu import GpuSpec
 def number_format(name: str) -> str | None:
     """Format of the model for a format as measurements name it.
 
-    Examples
-    --------
     >>> number_format("bfloat16"), number_format("fp8_ootb"), number_format("w4afp8")
     ('bf16', 'fp8', 'fp8')
     """

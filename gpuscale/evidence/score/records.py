@@ -64,8 +64,6 @@ class ErrorSummary:
 def quantile(values: Sequence[float], q: float) -> float:
     """Quantile by linear interpolation between order statistics.
 
-    Examples
-    --------
     >>> quantile([1.0, 2.0, 3.0, 4.0], 0.5)
     2.5
     """

@@ -173,8 +173,6 @@ def _scored(run: TrainingRun, calibration: str | Path | None) -> ScoredRow:
 def ranks(values: Sequence[float]) -> list[float]:
     """Ranks from 1, ties averaged.
 
-    Examples
-    --------
     >>> ranks([10.0, 30.0, 20.0, 20.0])
     [1.0, 4.0, 2.5, 2.5]
     """
@@ -194,8 +192,6 @@ def ranks(values: Sequence[float]) -> list[float]:
 def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     """Rank correlation; 1 for fewer than two values or a constant.
 
-    Examples
-    --------
     >>> spearman([1.0, 2.0, 3.0], [10.0, 20.0, 15.0])
     0.5
     """

@@ -67,8 +67,6 @@ Pair = tuple[str, float, str, str]
 def unit_of(word: str) -> str:
     """Return the unit that a word is; empty for none.
 
-    Examples
-    --------
     >>> unit_of("tok/sec"), unit_of("TF/s/GPU"), unit_of("sec/batch"), unit_of("loss/s")
     ('tokens/s', 'TFLOP/s', 's', '')
     """
@@ -88,8 +86,6 @@ def unit_of(word: str) -> str:
 def with_spans(text: str) -> str:
     """Write times of hours and minutes in seconds, and decimal commas as points.
 
-    Examples
-    --------
     >>> with_spans("step took 1m 25s"), with_spans("train_runtime = 1 day, 0:20:34.5")
     ('step took 85 s', 'train_runtime = 87634.5 s')
     >>> with_spans("p50=005ms248.5us"), with_spans("load = 2493,93 ms (29,95 tokens per second)")
@@ -118,8 +114,6 @@ def with_spans(text: str) -> str:
 def of_key(key: str) -> tuple[str, str]:
     """Read a key: (name, unit) of ``Mean TPOT (ms)``, ``memory[GB]``, ``tok/s after``.
 
-    Examples
-    --------
     >>> of_key("Mean TPOT (ms)"), of_key("step_time_ms"), of_key("SamplesPerSec")
     (('mean_tpot', 'ms'), ('step_time', 'ms'), ('samples_per_sec', 'samples/s'))
     """

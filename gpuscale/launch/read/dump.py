@@ -33,8 +33,6 @@ GPUS_OF_NODE = 8
 def launch_of_log(text: str) -> str | None:
     """Make the command whose resolved arguments a log prints; None where it prints none.
 
-    Examples
-    --------
     >>> launch_of_log("x non-default args: {'model': 'a/b', 'tensor_parallel_size': 4}")
     'vllm serve a/b --tensor-parallel-size 4'
     >>> launch_of_log("step 1 loss 2")

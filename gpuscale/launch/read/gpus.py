@@ -20,8 +20,6 @@ _TPUS = {"tpu7x": "tpu-v7x", "v5-lite": "tpu-v5e"}
 def gpu_named(text: str) -> str | None:
     """Name of the GPU that a label or header means, as the presets know it.
 
-    Examples
-    --------
     >>> gpu_named("gpu:h100:8"), gpu_named("nvidia-a100-40gb"), gpu_named("tpu-v5-lite-podslice")
     ('h100', 'a100-40gb', 'tpu-v5e')
     >>> gpu_named("8xb200"), gpu_named("a3-ultragpu-8g"), gpu_named("ml.p4d.24xlarge")

@@ -233,8 +233,6 @@ def read_command(words: Sequence[str]) -> Found:
 def slice_chips(device: str, slices: int) -> int | None:
     """Chips of TPU slices by the name of their type.
 
-    Examples
-    --------
     >>> slice_chips("tpu7x-4x8x8", 1), slice_chips("v5p-512", 2), slice_chips("v6e-256", 1)
     (256, 512, 256)
     """

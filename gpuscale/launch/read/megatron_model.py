@@ -166,8 +166,6 @@ SYMBOLS = {"M": "mamba+none", "*": "full+none", "-": "none+dense", "E": "none+mo
 def hybrid_layers(at: Nested, script: str) -> list[str]:
     """Layers of a hybrid of Mamba: by their pattern, or by the shares of attention and nets.
 
-    Examples
-    --------
     >>> from gpuscale.launch.read.found import Found
     >>> from gpuscale.launch.read.nested import Nested
     >>> hybrid_layers(Nested(Found(""), {"hybrid-layer-pattern": "M-|M*"}), "")

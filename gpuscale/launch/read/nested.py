@@ -89,8 +89,6 @@ class Nested:
 def nest(pairs: Mapping[str, Any]) -> Table:
     """Make a nested table of dotted keys.
 
-    Examples
-    --------
     >>> nest({"a.b": 1, "a.c.d": 2})
     {'a': {'b': 1, 'c': {'d': 2}}}
     """

@@ -54,8 +54,6 @@ def settings_of(name: str) -> Table | None:
 
     `name`: as exported, with or without `_config`; an old name is that of today's recipe.
 
-    Examples
-    --------
     >>> found = settings_of("llama3_70b_pretrain_config")
     >>> found["model"], found["num_gpus"], found["tensor_model_parallel_size"]
     ('meta-llama/Meta-Llama-3-70B', 32, 4)

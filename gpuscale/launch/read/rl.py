@@ -59,8 +59,6 @@ def _nemo_rl(at: Nested) -> None:
 def backend_degrees(text: str) -> dict[str, int]:
     """Degrees of AReaL's words for a backend: `fsdp:d4t2`, `sglang.d4p1t2+d8p1t1` (the last).
 
-    Examples
-    --------
     >>> backend_degrees("megatron:(attn:d1p4t2c2|ffn:d1p4t1e4)")
     {'dp': 1, 'pp': 4, 'tp': 2, 'cp': 2, 'ep': 4}
     """

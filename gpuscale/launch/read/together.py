@@ -165,8 +165,6 @@ SHARDED = ("deepspeed", "accelerate")
 def over(table: Table, options: Mapping[str, Any]) -> Table:
     """Put `key=value` words of a command over the table that it starts.
 
-    Examples
-    --------
     >>> over({"model": {"rank": 8, "bits": 4}}, {"model.rank": 16, "epochs": 1})
     {'model': {'rank': 16, 'bits': 4}, 'epochs': 1}
     """

@@ -175,8 +175,6 @@ def known_configurations() -> dict[str, Table]:
 def preset_of(module: str, flavor: str) -> str | None:
     """Model preset of a torchtitan module and flavor.
 
-    Examples
-    --------
     >>> preset_of("qwen3", "30B-A3B"), preset_of("llama3", "8b")
     ('qwen3-30b-a3b', 'llama3.1-8b')
     """

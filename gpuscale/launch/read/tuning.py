@@ -32,8 +32,6 @@ def targets_of(value: Any) -> tuple[str, ...]:
 def builder_name(builder: str) -> str:
     """Name of a model by the function of torchtune that builds it.
 
-    Examples
-    --------
     >>> [builder_name(f) for f in ("llama3_1_8b", "qlora_qwen2_5_1_5b_instruct", "phi3_mini")]
     ['llama3.1-8b', 'qwen2.5-1.5b-instruct', 'phi3-mini']
     """

@@ -57,8 +57,6 @@ def read_verl_file(table: Mapping[str, Any]) -> Found:
 def dotted(table: Mapping[str, Any], before: str = "") -> Table:
     """Make dotted keys of a nested table; `${oc.env:NAME,default}` is the default.
 
-    Examples
-    --------
     >>> dotted({"a": {"b": 1, "c": "${oc.env:N,8}"}})
     {'a.b': 1, 'a.c': '8'}
     """

@@ -21,8 +21,6 @@ class Axis:
     def ticks(self, low: float, high: float, most: int = 7) -> list[float]:
         """Values to write along the axis: round in the unit that they are shown in.
 
-        Examples
-        --------
         >>> Axis("time", "s").ticks(0.0, 4 * 3600.0)
         [0.0, 3600.0, 7200.0, 10800.0, 14400.0]
         """
@@ -37,8 +35,6 @@ class Axis:
     def text(self, value: float, digits: int = 4) -> str:
         """Value with its unit, without idle zeros.
 
-        Examples
-        --------
         >>> Axis("size", "bytes").text(64e6), Axis("MFU", "frac").text(0.4), Axis("x").text(2.50)
         ('64 MB', '40 %', '2.5')
         >>> Axis("tokens/s", "count").text(5e6)
@@ -152,8 +148,6 @@ Chart = Lines | Stack | Gantt | Tiers
 def few(values: Iterable[float], most: int = 9) -> tuple[float, ...]:
     """Values as the ticks of an axis, where they are few and round, or counts; else empty.
 
-    Examples
-    --------
     >>> few([8.0, 64.0, 8.0]), few(range(100)), few([1e11, 1.778e11])
     ((8.0, 64.0), (), ())
     """
@@ -165,8 +159,6 @@ def few(values: Iterable[float], most: int = 9) -> tuple[float, ...]:
 def nice_ticks(low: float, high: float, log: bool, most: int = 7) -> list[float]:
     """Round values between `low` and `high`.
 
-    Examples
-    --------
     >>> nice_ticks(0.0, 10.0, False), nice_ticks(1.0, 1000.0, True)
     ([0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [1.0, 10.0, 100.0, 1000.0])
     """
@@ -189,8 +181,6 @@ def nice_ticks(low: float, high: float, log: bool, most: int = 7) -> list[float]
 def limits(values: Sequence[float], log: bool, zero: bool = True) -> tuple[float, float]:
     """Range of an axis that holds all values, a little wider.
 
-    Examples
-    --------
     >>> limits([2.0, 9.0], False), tuple(round(v, 2) for v in limits([2.0, 900.0], True))
     ((0.0, 9.45), (1.57, 1149.13))
     """

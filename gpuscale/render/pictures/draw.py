@@ -111,8 +111,6 @@ MOST_LANES, LANES_SHOWN = 12, 8
 def lanes_drawn(n: int) -> list[int]:
     """Lanes that are drawn of `n`.
 
-    Examples
-    --------
     >>> lanes_drawn(4), lanes_drawn(16)
     ([0, 1, 2, 3], [0, 2, 4, 6, 9, 11, 13, 15])
     """

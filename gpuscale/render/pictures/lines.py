@@ -39,8 +39,6 @@ def values_of(chart: Lines) -> tuple[list[float], list[float]]:
 def thinned(points: Sequence[tuple[float, float]], step: float = 2.0) -> list[tuple[float, float]]:
     """Leave out of a long line what no eye can see: of every `step` of width the extremes stay.
 
-    Examples
-    --------
     >>> len(thinned([(x / 100, x % 7) for x in range(100_000)])) <= 4 * 500 + 4
     True
     """

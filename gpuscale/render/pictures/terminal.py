@@ -54,8 +54,6 @@ def drawn(chart: Chart, width: int = 100) -> Drawn:
 def letters(names: Sequence[str]) -> list[str]:
     """One letter for each name, its first that is free.
 
-    Examples
-    --------
     >>> letters(["weights", "gradients", "working"])
     ['W', 'G', 'O']
     """

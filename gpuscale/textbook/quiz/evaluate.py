@@ -184,8 +184,6 @@ class _Walk:
 def compact(value: float) -> str:
     """Twelve digits; the exponent form where that is shorter.
 
-    Examples
-    --------
     >>> compact(26000000000.0), compact(0.1 + 0.2), compact(28672.0)
     ('2.6e+10', '0.3', '28672')
     """
@@ -231,8 +229,6 @@ def resolve(name: str) -> Any:
 
     Raises KeyError if expressions may not use it.
 
-    Examples
-    --------
     >>> resolve("critical_intensity")(990e12, 3.35e12) > 295
     True
     """
@@ -246,8 +242,6 @@ def resolve(name: str) -> Any:
 def summary(name: str) -> tuple[str, str]:
     """Say where a registered function is, and the first line of its docstring.
 
-    Examples
-    --------
     >>> summary("critical_intensity")[0]
     'gpuscale.core.kernel.chip'
     """
@@ -296,8 +290,6 @@ class CheckedAnswer:
 def load_questions(documents: Iterable[str] = DOCUMENTS) -> tuple[QuizQuestion, ...]:
     """Read the questions of the documents, in their order.
 
-    Examples
-    --------
     >>> len(load_questions())
     460
     """
@@ -318,8 +310,6 @@ def load_reference() -> dict[str, tuple[Any, float]]:
 def compute(question: QuizQuestion, trace: EvaluationTrace | None = None) -> Any:
     """Compute the answer of a question, in its SI unit.
 
-    Examples
-    --------
     >>> ridge = next(q for q in load_questions(["000"]) if q.id == "gpu.quiz1.q3.b200")
     >>> compute(ridge)
     281.25
@@ -330,8 +320,6 @@ def compute(question: QuizQuestion, trace: EvaluationTrace | None = None) -> Any
 def matches(value: Any, expected: Any, tolerance_frac: float) -> bool:
     """Whether a value is the expected one within a relative tolerance (0: equal).
 
-    Examples
-    --------
     >>> matches(1.0001, 1.0, 1e-3), matches((128, 128), [128, 128], 0), matches("a", "b", 0)
     (True, True, False)
     """
@@ -363,8 +351,6 @@ def select(
 ) -> tuple[QuizQuestion, ...]:
     """Questions of a document, with a verdict, and with all words of a text in them.
 
-    Examples
-    --------
     >>> [q.id for q in select(load_questions(), "gantt")]
     ['pp.bubble.gantt']
     """

@@ -32,8 +32,6 @@ _READABLE: dict[str, str] = UNITS["readable"]
 def number(value: float) -> str:
     """Six significant digits; whole numbers below 1e9 in full.
 
-    Examples
-    --------
     >>> number(16896), number(62.91456), number(6.3e24)
     ('16,896', '62.9146', '6.3e+24')
     """
@@ -49,8 +47,6 @@ def _with_unit(text: str, unit: str) -> str:
 def value_text(value: Any, unit: str) -> str:
     """Value in its SI unit, with a prefix where it has one.
 
-    Examples
-    --------
     >>> value_text(8.585216e-6, "s"), value_text(False, "bool"), value_text((2, 8), "1")
     ('8.5852 us', 'no', '2 to 8')
     """
@@ -105,8 +101,6 @@ def exact_text(question: QuizQuestion, exact: Any) -> str:
 def note_text(question: QuizQuestion) -> str:
     """Return the note; where the document is wrong, with what it prints, on one line.
 
-    Examples
-    --------
     >>> from gpuscale.textbook.quiz.evaluate import load_questions, select
     >>> note_text(select(load_questions(), "gantt")[0])[:38]
     'document 002 prints 10 slots: The char'

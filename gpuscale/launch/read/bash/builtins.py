@@ -18,8 +18,6 @@ from gpuscale.launch.read.found import UNSET
 def output(words: list[str], stdin: str) -> str | None:
     r"""Output of a program with its arguments; None where the machine is needed.
 
-    Examples
-    --------
     >>> output(["expr", "16", "/", "8"], ""), output(["date"], "")
     ('2\n', None)
     """

@@ -46,8 +46,6 @@ def read_script(
     `text`: the script. `variables`: variables known from outside (of the environment, or given by a
     person). `find`: name and text of a script that it starts, by the path as written.
 
-    Examples
-    --------
     >>> read_script('TP=${TP:-4}; A=(--tp $TP); run "${A[@]}" --n $((TP*2))').commands
     [['run', '--tp', '4', '--n', '8']]
     """
