@@ -292,7 +292,7 @@ def why_empty(space: Space, facts: rules.RuleFacts) -> str:
     """Reason why a pinned space holds no layout: that of the combination that came furthest.
 
     >>> from gpuscale.core.search.space import default_space
-    >>> f = RuleFacts(32, (32,), (8,), (14336,), (), 0, 8192, 512, 64)
+    >>> f = rules.RuleFacts(32, (32,), (8,), (14336,), (), 0, 8192, 512, 64)
     >>> pinned, _ = pin_space(default_space(f, 8), {"tp": "8", "pp": "2", "dp": "8"}, f)
     >>> why_empty(pinned, f)
     'tp*pp*dp=128 does not divide 64 GPUs'
@@ -351,7 +351,7 @@ def _reasons(space: Space, facts: rules.RuleFacts) -> Iterable[tuple[int, str]]:
 def all_or_none(reasons: Iterable[rules.Broken | None]) -> str:
     """Return the first reason if every candidate has one, else nothing.
 
-    >>> a, b = Broken("gpus", "a"), Broken("gpus", "b")
+    >>> a, b = rules.Broken("gpus", "a"), rules.Broken("gpus", "b")
     >>> all_or_none([a, None]), all_or_none([a, b])
     ('', 'a')
     """
