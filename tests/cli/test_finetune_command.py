@@ -140,7 +140,10 @@ REFUSED = [
     (("memory", "llama3-8b", "--method", "lora", "--targets", "q,wrong"), "`wrong`"),
     (("memory", "llama3-8b", "--method", "full", "--base", "nf4"), "cannot be trained in full"),
     (("memory", "llama3-8b", "--method", "full", "--rank", "8"), "--rank is for adapters"),
-    (("memory", "llama3-8b", "--method", "lora", "--freeze", "2"), "--freeze is for --method full"),
+    (
+        ("memory", "llama3-8b", "--method", "lora", "--freeze", "embeddings"),
+        "--freeze embeddings is for --method full",
+    ),
     (("memory", "llama3-8b", "--method", "qlora", "--base", "bf16"), "is --method lora"),
     (("memory", "llama3-8b", "--rank", "8"), "--rank needs --method"),
     (
@@ -356,3 +359,14 @@ def test_nothing_goes_to_the_host_that_fits_without(capsys):
     _, found = result(capsys, *args, "lora", "--software", "hf-trainer")
     assert found["chosen"]["offload"] == [] and found["chosen"]["recompute"] == "full"
     assert "optimizer" in result(capsys, *args, "full")[1]["chosen"]["offload"]
+
+
+def test_layers_below_the_lowest_trained_one_have_no_backward_pass(capsys):
+    job = ("memory", "qwen3-0.6b", "--gpu", "m4-pro", "--method", "lora", "--seq-len", "4096")
+    _, half = result(capsys, *job, "--software", "mlx")  # mlx-lm adapts the last 16 layers
+    _, whole = result(capsys, *job, "--software", "mlx", "--freeze", "0")
+    assert half["step_s"] < whole["step_s"]
+    assert half["peak_bytes"] < whole["peak_bytes"]
+    full = ("memory", "llama3-8b", "--gpu", "h100", "--method", "full", "--recompute", "none")
+    steps = [result(capsys, *full, "--freeze", n)[1]["step_s"] for n in ("0", "16", "31")]
+    assert steps[0] > steps[1] > steps[2] > steps[0] / 3

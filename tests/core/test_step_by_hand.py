@@ -400,7 +400,7 @@ def mixer(core, flop=0.0):
 
 
 def test_a_mixer_is_its_products_and_its_core():
-    of = {"tokens": 10, "seq_len": 200, "tp": 2, "precision": "bf16"}
+    of = {"tokens": 10, "shape": SHAPE._replace(tp=2, seq_len=200)}
     linear = 2 * 10 * (8 * 16 + 4 * 8 + 2 * 8)
     up = 2 * 10 * (4 * 8 + 2 * 8)
     around = (up, 4 * 11.0, 2 * 13.0)

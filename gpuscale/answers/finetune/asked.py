@@ -58,7 +58,7 @@ class Tuning(KernelOptions):
     )
     train_embeddings: Asked[bool] = flag("Train embedding and head in full beside the adapters.")
     freeze: Asked[str | None] = text(
-        "Full training without these: embeddings, or the lowest N layers."
+        "Layers from the lowest on that are not trained: N; or embeddings, in full training."
     )
     optimizer: Asked[str | None] = text(
         "adamw, adamw-8bit, paged-adamw-8bit, adafactor, lion, muon, galore, sgd, ...; "

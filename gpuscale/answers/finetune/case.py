@@ -122,12 +122,15 @@ def method_of(asked: Memory, model: ModelSpec, kind: str, habits: FinetuneParame
                     f"--{name.replace('_', '-')} is for adapters, not for --method full",
                     "for adapters write --method lora",
                 )
-    elif asked.freeze is not None:
-        raise GpuscaleError("--freeze is for --method full: with adapters the base is frozen")
     base = asked.base or ("nf4" if kind == "qlora" else "bf16")
     if kind == "qlora" and base in ("bf16", "fp16"):
         raise GpuscaleError(f"--method qlora over a base in {base} is --method lora")
-    frozen = asked.freeze or "0"
+    habit = (
+        model.n_layers - habits.adapted_layers if kind != "full" and habits.adapted_layers else 0
+    )
+    frozen = asked.freeze or str(max(0, habit))
+    if kind != "full" and frozen == "embeddings":
+        raise GpuscaleError("--freeze embeddings is for --method full: adapters leave them so")
     if frozen != "embeddings" and not frozen.isdecimal():
         raise GpuscaleError(
             f"--freeze {frozen[:40]!r}: neither `embeddings` nor a number of layers"

@@ -55,13 +55,13 @@ def method_words(job: Job) -> str:
     'QLoRA rank 8 on q, v over nf4'
     """
     m = job.method
+    less = f", lowest {m.frozen_layers} layers frozen" if m.frozen_layers else ""
     if m.kind == "full":
-        less = f", lowest {m.frozen_layers} layers frozen" if m.frozen_layers else ""
         less = less or (", embeddings frozen" if m.embeddings_frozen else "")
         return f"full training{less}"
     name = {"lora": "QLoRA" if m.quantised else "LoRA", "dora": "DoRA"}[m.kind]
     more = ", embedding and head in full" if m.train_embeddings else ""
-    return f"{name} rank {m.rank} on {', '.join(m.targets)} over {m.base}{more}"
+    return f"{name} rank {m.rank} on {', '.join(m.targets)} over {m.base}{more}{less}"
 
 
 def states_text(job: Job, p: FinetuneParameters) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts, counts
+from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts, counts, trained_frac
 from gpuscale.core.finetune.states import CAST, States, casts_weights, stage_states
 from gpuscale.core.memory.peak import recomputed_frac
 from gpuscale.core.memory.stages import Counted
@@ -148,6 +148,7 @@ def stage_activations(
         inputs = stream_bytes(job, p) * model.hidden_size * tokens / split
         kept = again * stage.n_layers * inputs + (1.0 - again) * kept
         working = p.working_factor * largest
+    kept *= trained_frac(sum(k.n_layers for k in whole.kinds), job.method)
     if not layout.offload_activations:
         return kept, working, 0.0
     away = kept * max(0.0, 1.0 - KEPT_ON_GPU / max(1, stage.n_layers))

@@ -68,7 +68,7 @@ class Method:
     targets: tuple[str, ...] = (ALL,)
     base: str = "bf16"  # key of BASES: format of the frozen weights
     train_embeddings: bool = False  # input embedding and head trained in full, beside adapters
-    frozen_layers: int = 0  # full training: lowest layers (and the embedding) left as they are
+    frozen_layers: int = 0  # lowest layers left as they are (in full training the embedding too)
     embeddings_frozen: bool = False  # full training without embedding and head
 
     @property
@@ -212,12 +212,12 @@ def _counts(model_key: _Key, method: Method) -> MethodCounts:
         )
     head = head_params(model)
     layers = sum(k.n_layers * (k.linear_params + k.other_params) for k in kinds)
-    adapters = sum(k.n_layers * k.adapter_params for k in kinds)
+    share = trained_frac(model.n_layers, method)
+    adapters = share * sum(k.n_layers * k.adapter_params for k in kinds)
     edges = whole.embedding_params + head
     if method.adapts:
         trained = adapters + (edges if method.train_embeddings else 0.0)
     else:
-        share = 1.0 - min(method.frozen_layers, model.n_layers) / model.n_layers
         frozen = method.embeddings_frozen or method.frozen_layers > 0
         trained = layers * share + (0.0 if frozen else edges)
     return MethodCounts(
@@ -229,6 +229,11 @@ def _counts(model_key: _Key, method: Method) -> MethodCounts:
         adapter_params=adapters,
         trained_params=trained,
     )
+
+
+def trained_frac(n_layers: int, method: Method) -> float:
+    """Layers from the lowest that is trained up: only they have a backward pass. [1]."""
+    return 1.0 - min(method.frozen_layers, n_layers) / n_layers
 
 
 class _Key:

@@ -86,6 +86,7 @@ class FinetuneParameters:
     optimizer: str = "adamw"
     seq_len: Annotated[int, Within(0, 2**30)] = 0  # 0: none
     rank: Annotated[int, Within(1, 65536)] = 16
+    adapted_layers: Annotated[int, Within(0, 65536)] = 0  # from the last down; 0: all
     micro_batch: Annotated[int, Within(1, 65536)] = 1
     targets: tuple[str, ...] = ("all-linear",)
     sharded: str = ""  # preset whose figures hold under ZeRO or FSDP; "": its own

@@ -11,7 +11,7 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 from gpuscale.core.finetune.memory import stage_activations, stream_bytes
-from gpuscale.core.finetune.method import GPTQ, Job, LayerCounts, MethodCounts, counts
+from gpuscale.core.finetune.method import GPTQ, Job, LayerCounts, MethodCounts, counts, trained_frac
 from gpuscale.core.finetune.states import base_bytes_per_param, layer_params, state_bytes
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import recomputed_frac
@@ -145,7 +145,10 @@ def layer_time(
             linear_bwd_s=mlp.linear_bwd_s * INPUT_GRADIENT_SHARE + unpack + 2.0 * adapters,
         )
         sw = replace(sw, host_layer_s=sw.host_layer_s + kind.n_adapted * p.adapter_launch_s)
-    return assemble_layer(parts._replace(mix=mix, mlp=mlp), hw, sw, shape)
+    t = assemble_layer(parts._replace(mix=mix, mlp=mlp), hw, sw, shape)
+    back = trained_frac(model.n_layers, job.method)
+    less = (t.fwd_s + back * t.bwd_s) / max(t.fwd_s + t.bwd_s, 1e-12)
+    return type(t)(t.fwd_s, back * t.bwd_s, *(less * part for part in t[2:]))
 
 
 def loss_time(model: ModelSpec, job: Job, hw: Hardware, sw: Software, shape: Shape) -> LayerTime:

@@ -77,23 +77,14 @@ def exposed(problem: Problem, recompute: str = "none") -> Problem:
     return replace(problem, software=new, cache=cache)
 
 
-def _mixer(
-    p: Problem, name: str, tokens: float, tp: int, precision: str, rounds: int = 1
-) -> MixerTime:
-    key = ("mixer", name, tokens, tp, precision, rounds)
+def _mixer(p: Problem, name: str, tokens: float, shape: Shape) -> MixerTime:
+    key = ("mixer", name, tokens, shape.tp, shape.precision, shape.rounds)
     found: MixerTime | None = p.kernel_cache.get(key)
     if found is None:
-        found = p.kernel_cache[key] = mixer_s(
-            p.model.mixers[name],
-            p.model.hidden_size,
-            p.hardware,
-            p.software,
-            tokens=tokens,
-            seq_len=p.facts.seq_len,
-            tp=tp,
-            precision=precision,
-            rounds=rounds,
-        )
+        mixer, hidden = p.model.mixers[name], p.model.hidden_size
+        long = shape._replace(seq_len=p.facts.seq_len)
+        found = mixer_s(mixer, hidden, p.hardware, p.software, tokens=tokens, shape=long)
+        p.kernel_cache[key] = found
     return found
 
 
@@ -115,7 +106,7 @@ def layer_of(p: Problem, mixer: str, ffn: str, shape: Shape) -> LayerTime:
     found: LayerTime | None = p.cache.get(key)
     if found is None:
         tokens = shape.micro_batch_size * shape.seq_len / shape.cp
-        mix = _mixer(p, mixer, tokens, shape.tp, shape.precision, shape.rounds)
+        mix = _mixer(p, mixer, tokens, shape)
         mlp = _ffn(p, ffn, tokens, shape)
         parts = LayerParts.of(
             p.model.mixers[mixer], p.model.ffns[ffn], p.model.hidden_size, mix, mlp

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gpuscale.core.model.mixers import AnyMixer
 from gpuscale.core.model.mixers.kind import Scan, Softmax
 from gpuscale.core.step.operators import linear_s, stream_s
-from gpuscale.core.step.records import Hardware, Software
+from gpuscale.core.step.records import Hardware, Shape, Software
 
 FULL_HEAD = 128.0
 """Width of a head from which fused kernels fill their tiles (FlashAttention-2, section 4.1)."""
@@ -133,27 +133,16 @@ def softmax_s(
 
 
 def mixer_s(
-    mixer: AnyMixer,
-    hidden: int,
-    hw: Hardware,
-    sw: Software,
-    *,
-    tokens: float,
-    seq_len: int,
-    tp: int,
-    precision: str,
-    rounds: int = 1,
+    mixer: AnyMixer, hidden: int, hw: Hardware, sw: Software, *, tokens: float, shape: Shape
 ) -> MixerTime:
-    """Time of any mixer for `tokens` tokens (after CP) of one tensor-parallel rank.
-
-    `rounds`: kernels in which a query meets its keys; the degree of a ring.
-    """
+    """Time of any mixer for `tokens` tokens (after CP) of one tensor-parallel rank."""
+    tp, seq_len = shape.tp, shape.seq_len
     work = mixer.work(hidden, tp)
     if work.core is None:
         return MixerTime()
-    times = [linear_s(hw, tokens, p.n, p.k, precision) for p in work.products]
+    times = [linear_s(hw, tokens, p.n, p.k, shape.precision) for p in work.products]
     if isinstance(work.core, Softmax):
-        core = softmax_s(work.core, hw, sw, tokens, seq_len, rounds)
+        core = softmax_s(work.core, hw, sw, tokens, seq_len, shape.rounds)
     elif isinstance(work.core, Scan):
         core = _scan_s(hw, tokens, work.core.flop_per_token, work.core.bytes_per_token)
     else:

@@ -69,17 +69,7 @@ def layer_parts(
 ) -> LayerParts:
     """Find the times of a layer's mixer and FFN, forward and backward."""
     tokens = shape.micro_batch_size * shape.seq_len / shape.cp
-    mix = mixer_s(
-        mixer,
-        hidden_size,
-        hw,
-        sw,
-        tokens=tokens,
-        seq_len=shape.seq_len,
-        tp=shape.tp,
-        precision=shape.precision,
-        rounds=shape.rounds,
-    )
+    mix = mixer_s(mixer, hidden_size, hw, sw, tokens=tokens, shape=shape)
     mlp = ffn_s(ffn, hidden_size, hw, sw, tokens=tokens, shape=shape)
     return LayerParts.of(mixer, ffn, hidden_size, mix, mlp)
 
