@@ -76,6 +76,7 @@ NOT_OF_A_JOB = {
     "show_job",
 }
 
+WIRES = ("gpus_per_node", "nics", "link")
 ALLOWED = {  # what may change nothing, and why
     ("grpo", "packing"): "its samples are put together already",
     ("lora", "dp"): "the degree that --gpus means",
@@ -85,7 +86,7 @@ ALLOWED = {  # what may change nothing, and why
     ("lora", "group_by_length"): "rows are full unless --mean-len says it",
     ("lora", "fit"): "the fastest fits at its upper end already",
     ("lora", "micro_batch"): "the plan takes 4 by itself",
-    **{(m, o): "two GPUs are in one node" for m in ("lora", "grpo") for o in ("nics", "link")},
+    **{(m, o): "two GPUs are in one node" for m in ("lora", "grpo") for o in WIRES},
 }
 
 

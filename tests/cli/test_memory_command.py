@@ -304,3 +304,14 @@ def test_a_model_is_taken_at_its_own_length(capsys):
         assert r["layout"]["seq_len"] == tokens
         own = f"sequences of {tokens:,}, as it was pretrained (--seq-len)"
         assert (own in r["taken"]) == (tokens != 8192)
+
+
+def test_nodes_of_ones_own_are_those_of_the_timeline(capsys):
+    asked = ["llama3-8b", "--gpus", "64", "--tp", "2", "--global-batch", "64", "--json"]
+    slow = [*asked, "--nics", "1", "--link", "50Gb/s"]
+    steps = []
+    for line in (["memory", *asked], ["memory", *slow], ["timeline", *slow]):
+        assert run(line) == 0
+        steps.append(json.loads(capsys.readouterr().out)["result"]["step_s"])
+    assert steps[1] > 1.1 * steps[0]
+    assert steps[1] == pytest.approx(steps[2], rel=1e-9)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL
 from gpuscale.answers.finetune.wanted import job_facts, layout_of, offload_of, with_habits
 from gpuscale.answers.legal import is_legal, refuse_illegal
-from gpuscale.answers.options import Wired
 from gpuscale.answers.saved import command_of, saved_job
 from gpuscale.core.finetune.bench import Bench
 from gpuscale.core.finetune.method import Job, Method, canonical, check
@@ -273,7 +272,7 @@ def make_case(
         model=asked.model,
         catalogue=asked.catalogue,
         others={"software": tuned},
-        wires=asked.wires if isinstance(asked, Wired) else None,
+        wires=asked.wires,
     )
     own: SoftwareSpec = loaded.specs["software"]
     habits, model = finetune_parameters(own), loaded.model

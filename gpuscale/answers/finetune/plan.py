@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from gpuscale.answers import options
 from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, task_of
@@ -142,11 +141,6 @@ def case_of(asked: Plan, where: str, n_gpus: int) -> FinetuneCase:
     )
 
 
-@dataclass
-class Sized(options.Wired, Memory):
-    """A plan's question on one number of GPUs of one kind, as `memory` asks it."""
-
-
 DEGREES = "tp pp vpp cp ep etp dp zero micro_batch recompute_layers".split()
 """Options that a plan without a method searches over, and one with a method takes one of."""
 
@@ -163,7 +157,7 @@ def _question(asked: Plan, where: str, n_gpus: int) -> Memory:
     if batch is None and not said and asked.method not in RL:
         batch = -(-DEFAULT_BATCH // dp) * dp
     made = made_of(
-        Sized,
+        Memory,
         asked,
         cluster=where or None,
         gpu=None,

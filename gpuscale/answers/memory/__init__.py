@@ -16,7 +16,7 @@ MAXIMA = ("seq-len", "micro-batch")
 
 
 @dataclass
-class Memory(Degrees, options.Machine, Rollouts, Swept):
+class Memory(Degrees, options.Machine, options.Wired, Rollouts, Swept):
     """Memory per GPU of training or serving a model, by part, and whether it fits.
 
     Two columns: ideal is the formulas alone; expected adds the framework's overheads. With

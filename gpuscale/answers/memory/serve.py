@@ -69,7 +69,9 @@ class ServingAnswer:
 
 def serving_document(asked: Memory) -> Document:
     """Answer a serving question."""
-    loaded = load_inputs(asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue)
+    loaded = load_inputs(
+        asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue, wires=asked.wires
+    )
     job = _job(asked, loaded.model)
     tp, pp, n = asked.tp, asked.pp, asked.gpus
     if n is not None and n != tp * pp:

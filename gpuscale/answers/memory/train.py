@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.memory.verdict import verdict_of
-from gpuscale.answers.options import Wired, usual_seq_len
+from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars, part_rows
 from gpuscale.answers.saved import command_of, inputs_of, launched, saved_job
@@ -68,7 +68,7 @@ def loaded_of(asked: Memory | Timeline) -> Loaded:
         model=asked.model,
         catalogue=asked.catalogue,
         others={"software": load_software(named)},
-        wires=asked.wires if isinstance(asked, Wired) else None,
+        wires=asked.wires,
     )
 
 
