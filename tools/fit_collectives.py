@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gpuscale.core.kernel.residual_table import PlaneTable  # noqa: E402
+from gpuscale.core.kernel.calibration import PlaneTable  # noqa: E402
 from gpuscale.core.network.calibration import (  # noqa: E402
     GENERAL_FABRIC,
     GENERAL_NETWORK_OP,

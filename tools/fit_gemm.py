@@ -19,8 +19,13 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gpuscale.core.kernel.calibration import GENERAL, ArchCalibration, MatmulCalibration  # noqa: E402
-from gpuscale.core.kernel.residual_table import ResidualTable, tabulate  # noqa: E402
+from gpuscale.core.kernel.calibration import (  # noqa: E402  # noqa: E402
+    GENERAL,
+    ArchCalibration,
+    MatmulCalibration,
+    ResidualTable,
+    tabulate,
+)
 from gpuscale.evidence.fit.collective_fit import Vector, fit, smooth  # noqa: E402
 from gpuscale.evidence.fit.site import AXES, LENGTH, NOISE, PRIORS, SPREAD  # noqa: E402
 from gpuscale.evidence.rows.words import rows_of  # noqa: E402

@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
+from gpuscale.core.kernel.calibration import (
+    ArchCalibration,
+    LogAxis,
+    ResidualTable,
+    matmul_interval_s,
+)
 from gpuscale.core.kernel.expected import expected_elementwise_time_s, expected_matmul_time_s
-from gpuscale.core.kernel.residual_table import LogAxis, ResidualTable
 from gpuscale.io.calibration import load_arch
 from gpuscale.io.hardware import load_gpu
 

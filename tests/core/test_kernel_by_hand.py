@@ -10,12 +10,16 @@ from gpuscale.core.kernel.calibration import (
     GENERAL,
     ArchCalibration,
     Board,
+    LogAxis,
     MatmulCalibration,
+    PlaneTable,
     PowerReference,
+    ResidualTable,
     at_power,
     clock_frac,
     matmul_interval_s,
     measured_format,
+    tabulate,
 )
 from gpuscale.core.kernel.expected import (
     ROWS,
@@ -37,7 +41,6 @@ from gpuscale.core.kernel.ideal import (
     matmul_time,
     mixed_product_time_s,
 )
-from gpuscale.core.kernel.residual_table import LogAxis, PlaneTable, ResidualTable, tabulate
 from gpuscale.core.kernel.roofline import (
     critical_batch,
     critical_batch_rule,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.kernel.residual_table import LogAxis, PlaneTable
+from gpuscale.core.kernel.calibration import LogAxis, PlaneTable
 from gpuscale.core.network.calibration import (
     GENERAL_CUSTOM_OP,
     FabricCalibration,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.specs.pattern import MAX_LAYERS, compress, expand
+from gpuscale.specs.model import MAX_LAYERS, compress, expand
 
 LAYER = st.tuples(st.sampled_from("abc"), st.sampled_from(["d", "moe"]))
 

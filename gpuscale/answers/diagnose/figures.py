@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from gpuscale.core.diagnosis.facts import UNITS
+from gpuscale.core.diagnosis.series import UNITS
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.causes import first_of, load_table, told
 from gpuscale.io.logs.pairs import unit_of

@@ -19,7 +19,7 @@ from gpuscale.io.causes import first_of, load_causes, load_table
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose import Diagnose
-    from gpuscale.core.diagnosis.facts import Log
+    from gpuscale.core.diagnosis.series import Log
 
 LEAST = 0.04
 """A cause less likely than this is not named."""

@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gpuscale.answers.diagnose.records import RunEvent
-from gpuscale.core.diagnosis.facts import Log, Track
-from gpuscale.core.diagnosis.series import Stalls, growth, shift, slow_rank, stalls, warm_up
+from gpuscale.core.diagnosis.series import (
+    Log,
+    Stalls,
+    Track,
+    growth,
+    shift,
+    slow_rank,
+    stalls,
+    warm_up,
+)
 
 TIMES = ("step_time", "rank_time", "forward_backward")
 RATES = ("tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s", "steps_per_s", "tflops_per_gpu")

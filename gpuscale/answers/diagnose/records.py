@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuscale.core.diagnosis.facts import Fact
+from gpuscale.core.diagnosis.series import Fact
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from math import sqrt
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Fraction, Measured, NonNegativeInt, Seconds, Spread, Within
-from gpuscale.core.kernel.residual_table import PlaneTable
+from gpuscale.core.kernel.calibration import PlaneTable
 
 Rate = Annotated[float, Measured("bytes_per_s")]
 

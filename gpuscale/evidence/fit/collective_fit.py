@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gpuscale.core.kernel.residual_table import LogAxis
+from gpuscale.core.kernel.calibration import LogAxis
 from gpuscale.core.network.calibration import (
     GENERAL_NETWORK_OP,
     GENERAL_OP,

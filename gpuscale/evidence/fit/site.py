@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuscale.core.kernel.calibration import MatmulCalibration
-from gpuscale.core.kernel.residual_table import LogAxis
+from gpuscale.core.kernel.calibration import LogAxis, MatmulCalibration
 from gpuscale.core.network.calibration import (
     KIND,
     FabricCalibration,
@@ -235,7 +234,7 @@ def _left(rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration]) -> l
 def _domain_op(
     rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration], link: str, kind: str
 ) -> tuple[OpCalibration, Overlay]:
-    from gpuscale.core.kernel.residual_table import PlaneTable
+    from gpuscale.core.kernel.calibration import PlaneTable
 
     old = links[link].op(kind)
     scale = collective_fit.RANK_SCALE

@@ -15,8 +15,7 @@ from gpuscale.io.hf.keys import Keys, family_tables
 from gpuscale.io.hf.parts import TEXT_ONLY, TOWERS, Parts, gemma4_audio, rows
 from gpuscale.io.spec_errors import spec_error
 from gpuscale.io.toml import Table
-from gpuscale.specs.model import ModelSpec
-from gpuscale.specs.pattern import compress
+from gpuscale.specs.model import ModelSpec, compress
 
 WRAPPED_TEXT = ("text_config", "llm_config", "language_config")
 REQUIRED = ("hidden_size", "num_hidden_layers")

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuscale.io.hf.keys import Keys
 from gpuscale.io.hf.parts import FamilyRow
-from gpuscale.specs.pattern import MAX_LAYERS
+from gpuscale.specs.model import MAX_LAYERS
 
 SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
 

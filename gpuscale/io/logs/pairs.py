@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from math import isfinite
 
-from gpuscale.core.diagnosis.facts import COUNTS, UNITS
+from gpuscale.core.diagnosis.series import COUNTS, UNITS
 from gpuscale.io.logs.patterns import NUMBER
 from gpuscale.io.presets import shipped
 from gpuscale.io.toml import read_toml

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from math import isfinite
 from typing import Any
 
-from gpuscale.core.diagnosis.facts import COUNTS, UNITS
+from gpuscale.core.diagnosis.series import COUNTS, UNITS
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_files
 from gpuscale.io.toml import Table, read_toml

@@ -9,7 +9,7 @@ from gpuscale.foreign import clean
 from gpuscale.render.document import Drawn
 from gpuscale.render.palette import meaning
 from gpuscale.render.pictures.chart import Chart, Gantt, Lines, Stack, Tiers, limits
-from gpuscale.render.pictures.lines import scale_of, values_of
+from gpuscale.render.pictures.draw import scale_of, values_of
 
 POINTS = "o*x+#@%&"
 RUN = re.compile(r"(\S)\1*")
