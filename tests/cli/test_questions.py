@@ -24,3 +24,9 @@ def test_the_first_command_that_a_person_types_is_right(row):
     what, unit = row["quantity"].rsplit("_", 1)
     low, high = result[f"{what}_low_{unit}"], result[f"{what}_high_{unit}"]
     assert low <= float(row["measured"]) <= high
+
+
+def test_the_line_that_starts_it_is_of_the_engine_that_was_asked_for():
+    said = invoke("serve", "qwen3-8b", "--gpu", "m4-max", "--engine", "mlx", "--show", "launch")
+    assert said.stdout.startswith("mlx_lm.server --model ./qwen3-8b-")
+    assert "mlx_lm.benchmark" in said.stdout and "llama" not in said.stdout

@@ -31,7 +31,7 @@ def launch_lines(asked: Serve, case: ServeCase, found: FoundReplica) -> tuple[st
     what, table = found.candidate.what, load_words("lines")
     services = (what.prefill, what.decode) if isinstance(what, PooledService) else (what,)
     lines = []
-    for name in asked.launch or (found.candidate.engine,):
+    for name in asked.launch or (_own(asked, found),):
         for service in services:
             facts = facts_of(asked, case, found, service)
             if name == "k8s":
@@ -40,6 +40,11 @@ def launch_lines(asked: Serve, case: ServeCase, found: FoundReplica) -> tuple[st
                 facts["arguments"] = "\n".join(f"            - '{word}'" for word in words)
             lines.append(_written(table[name], facts).strip())
     return tuple(lines)
+
+
+def _own(asked: Serve, found: FoundReplica) -> str:
+    """Engine that starts: the one asked for, where another's figures serve for it."""
+    return "mlx" if set(asked.engine) & {"mlx", "mlx-lm"} else found.candidate.engine
 
 
 def _written(table: Mapping[str, str], facts: Mapping[str, Any]) -> str:
@@ -127,6 +132,9 @@ def benchmark_line(asked: Serve, case: ServeCase, found: FoundReplica) -> str:
     """Benchmark that measures what was predicted, of the whole service."""
     demand, engine = case.demand, found.candidate.engine
     n, o = round(demand.inputs.mean), round(demand.outputs.mean)
+    if _own(asked, found) == "mlx":
+        model = shlex.quote(checkpoint(asked.model, case.model, found.candidate.weights))
+        return f"mlx_lm.benchmark --model {model} -p {n} -g {o}"
     if engine == "llama.cpp":
         return f"llama-bench -m {gguf(asked.model, found.candidate.weights)} -p {n} -n {o}"
     if asked.concurrency:
