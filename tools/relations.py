@@ -172,11 +172,12 @@ KINDS: dict[str, Callable[[random.Random], Job]] = {
 
 
 def number_at(result: dict[str, Any], path: str) -> float | None:
-    """Return the number at a path; of a plan the fastest: the proposed one or that passed over."""
+    """Return the number at a path; of a plan that of the fastest which the answer names."""
     name = path.lstrip("-")
     if name == "headroom_bytes" and name not in result:
         return None
-    value = (result.get("passed_over") or result).get(name, result.get(name))
+    faster = result.get("bolder") or result.get("passed_over") or result
+    value = faster.get(name, result.get(name))
     return None if value is None else float(value)
 
 

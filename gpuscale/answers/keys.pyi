@@ -377,6 +377,7 @@ class PlanAnswer(Answer):
         key: Literal[
             "as_it_comes",
             "bill",
+            "bolder",
             "checkpoint",
             "chosen",
             "next_test",

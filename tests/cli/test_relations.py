@@ -176,10 +176,32 @@ def test_a_plan(figure):
     """The fastest layout, which is the proposed one or named beside it."""
     line = "plan gemma3-12b --cluster dgx-h100 --gpus 16 --seq-len 8192 --pp 2"
     before, after = (asked(line, *more)["result"] for more in ([], better("dgx-h100", figure, 1.5)))
-    fastest = [(r["passed_over"] or r)["step_s"] for r in (before, after)]
+    fastest = [(r["bolder"] or r["passed_over"] or r)["step_s"] for r in (before, after)]
     assert fastest[1] <= fastest[0] * (1 + 1e-9)
     for r, least in zip((before, after), fastest, strict=True):
         assert all(x["step_s"] >= least for x in (r, *r["alternatives"]) if x.get("fits", True))
+
+
+def test_a_plan_that_fits_safely_names_the_faster_one_that_was_expected_to_fit():
+    """With every figure a twentieth better something fits safely, and is slower: 20 -> 51 min."""
+    line = "plan llama3-70b --cluster aws-p4de --gpus 24 --seq-len 2048 --software deepspeed-zero3"
+    figures = {"node_egress_bytes_per_s": 50e9, "scaleup_bytes_per_s": 300e9}
+    keys = {f"cluster.{k}": v for k, v in figures.items()}
+    keys |= {"gpu.hbm_bytes_per_s": 2.039e12, "gpu.hbm_bytes": 80 * 2**30}
+    keys |= {"gpu.bf16_flop_per_s": 312e12}
+    before, after = (
+        asked(line),
+        asked(line, *(word for k, v in keys.items() for word in ("--set", f"{k}={v * 1.05!r}"))),
+    )
+    old, new = before["result"], after["result"]
+    assert old["bolder"] is None and before["summary"][0]["tone"] == "near"  # fits as expected
+    named = new["bolder"]
+    assert named["step_s"] <= old["passed_over"]["step_s"] <= old["step_s"] < 0.5 * new["step_s"]
+    assert named["gain_frac"] == pytest.approx(1 - named["step_s"] / new["step_s"])
+    assert 0.5 < named["fits_probability"] < 0.9 and named["peak_bytes"] < new["capacity_bytes"]
+    assert named["peak_bytes"] > new["peak_bytes"]
+    (said,) = (p for p in after["summary"] if p["key"] == "passed over")
+    assert "--fit expected" in said["note"] and "faster" in said["value"]
 
 
 # --- one question has one answer ---------------------------------------------------------------

@@ -321,10 +321,6 @@ FALLBACKS = (
 """Offloads tried, in turn, where nothing fits without."""
 
 
-WORTH_SAYING = 1.03
-"""Speed over the chosen way's from which one that fits less surely is named beside it."""
-
-
 def _space(asked: Plan, job: Job) -> Callable[..., BenchSpace]:
     """Return what makes the space of a question: ZeRO stages, and `offload` for another one."""
     return partial(
@@ -371,8 +367,7 @@ def bolder(asked: Plan, case: FinetuneCase, chosen: Trial) -> Trial | None:
     if asked.fit is not None or not chosen.fits:
         return None
     found = best_on(replace(asked, fit="expected"), case)
-    least = chosen.step.tokens_per_s * WORTH_SAYING
-    return found if found and found.step.tokens_per_s > least else None
+    return found if found and found.step.tokens_per_s > chosen.step.tokens_per_s else None
 
 
 def _host_is_short(asked: Plan, case: FinetuneCase, trial: Trial) -> bool:

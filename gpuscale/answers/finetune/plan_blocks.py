@@ -18,7 +18,14 @@ from gpuscale.answers.finetune.words import (
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.peak import Room
 from gpuscale.answers.run_terms import BilledTime, bill_terms
-from gpuscale.answers.summary import FILED, bottleneck, cost_points, taken_points
+from gpuscale.answers.summary import (
+    FILED,
+    WORTH_SAYING,
+    bolder_point,
+    bottleneck,
+    cost_points,
+    taken_points,
+)
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.maturity import WORDS
@@ -212,13 +219,11 @@ def plan_terms(case: FinetuneCase, trial: Trial, r: TuningPlan) -> tuple[Term, .
 def passed_over_points(r: TuningPlan) -> list[Point]:
     """Name the faster way that fits less surely, with its gain and its risk."""
     f, chance = r.passed_over, r.passed_over_fits_probability
-    if f is None or chance is None:
+    if f is None or chance is None or f.tokens_per_s < r.tokens_per_s * WORTH_SAYING:
         return []
-    gain = 100 * (f.tokens_per_s / r.tokens_per_s - 1)
     what = f"micro-batch {f.micro_batch_size}, recompute {f.recompute}, ZeRO {f.zero_stage}"
     what += f", offload {', '.join(f.offload)}" if f.offload else ""
-    risk = f"{gb(f.peak_bytes)}, fits with {100 * chance:.0f} % (--fit expected)"
-    return [Point("passed over", f"{gain:.0f} % faster: {what}", risk)]
+    return [bolder_point(what, f.tokens_per_s / r.tokens_per_s, f.peak_bytes, chance)]
 
 
 def plan_summary(

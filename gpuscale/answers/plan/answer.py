@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuscale.answers.memory.verdict import loss_moves
 from gpuscale.answers.origins import CHOSEN, said_by
-from gpuscale.answers.plan.case import PlanCase, families_apart, prospect_of
+from gpuscale.answers.plan.case import PlanCase, families_apart, less_safe, prospect_of
 from gpuscale.answers.plan.maturities import by_maturity, taken
 from gpuscale.answers.plan.request import Request
 from gpuscale.answers.plan.text import taken_of
@@ -19,11 +19,12 @@ from gpuscale.core.plan.records import Alternative, Effect, PassedOver, PlanResu
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.records import made_of
 from gpuscale.core.search.burden import risks
-from gpuscale.core.search.results import SearchResult
+from gpuscale.core.search.engine import fastest
+from gpuscale.core.search.results import FoundLayout, SearchResult
 from gpuscale.core.step.operators import peak_flop_per_s
 from gpuscale.core.verdict import deciding
 from gpuscale.io.jobs import step_interval
-from gpuscale.io.step import memory_interval_factor
+from gpuscale.io.step import memory_interval_factor, one_peak
 from gpuscale.io.toml_out import table_to_toml
 
 
@@ -78,16 +79,23 @@ def risks_of(case: PlanCase, layout: Layout, chosen: Layout) -> tuple[str, ...]:
     return risks(layout, chosen, case.problem.facts, case.problem.hardware.scaleup_domain_gpus)
 
 
-def passed_over(case: PlanCase, result: SearchResult, best: Estimate) -> PassedOver | None:
-    """Fastest layout, where another was chosen for what an expert avoids in it."""
-    fastest = result.fastest
-    if fastest is None or result.best is None or result.best.layout != best.layout:
+def passed_over(case: PlanCase, best: Estimate, faster: FoundLayout | None) -> PassedOver | None:
+    """Say of a faster layout why another was chosen; None where it is not faster."""
+    gain = 1.0 - faster.step_s / best.step_s if faster else 0.0
+    if faster is None or gain <= 0.0 or faster.layout == best.layout:
         return None
-    gain = 1.0 - fastest.step_s / best.step_s
-    if gain <= 0.0 or fastest.layout == best.layout:
+    avoided = risks_of(case, faster.layout, best.layout)
+    factor = memory_interval_factor(case.loaded.specs["software"].name)
+    chance = one_peak(faster.peak_bytes, best.capacity_bytes, factor)
+    return PassedOver(faster.layout, faster.step_s, gain, avoided, faster.peak_bytes, chance)
+
+
+def bolder(case: PlanCase, request: Request, result: SearchResult) -> FoundLayout | None:
+    """Fastest layout that fits if its memory is as expected, where the safe ones are slower."""
+    safe = result.fastest
+    if request.asked.fit is not None or case.problem.fit_factor == 1.0 or safe is None:
         return None
-    avoided = risks_of(case, fastest.layout, best.layout)
-    return PassedOver(fastest.layout, fastest.step_s, gain, avoided)
+    return fastest(less_safe(case).problem, case.space, limit_s=safe.step_s)
 
 
 def plan_result(
@@ -108,6 +116,7 @@ def plan_result(
     job = said_job(used_job(case, request), request)
     unfit, slow = ({}, ()) if result.interrupted else families_apart(case, result)
     ahead = prospect_of(case, request, best)
+    proposed = result.best is not None and result.best.layout == lay and not result.interrupted
     return made_of(
         PlanResult,
         best,
@@ -117,7 +126,8 @@ def plan_result(
         step_s=step.expected_s,
         step_low_s=low_s,
         step_high_s=high_s,
-        passed_over=passed_over(case, result, best),
+        passed_over=passed_over(case, best, result.fastest if proposed else None),
+        bolder=passed_over(case, best, bolder(case, request, result) if proposed else None),
         maturity=case.problem.software.maturity.name,
         tuned_probability=case.problem.software.maturity.tuned_probability,
         **by_maturity(case, request, best, ahead.run if ahead else None),

@@ -43,7 +43,9 @@ from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import command_of, launched, saved_job
 from gpuscale.answers.summary import (
     FILED,
+    WORTH_SAYING,
     asked_for,
+    bolder_point,
     bottleneck,
     cost_points,
     memory_point,
@@ -78,6 +80,7 @@ def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | N
         *([Point("idle", line)] if idle and (line := idle.line(case, r.tokens_per_s)) else []),
         Point("layout" if r.fits else "closest", degrees(r.layout), details(r.layout)),
         *([Point("passed over", degrees(o.layout), f"{passed} faster by the model")] if o else []),
+        *_bolder_points(r),
         *_time_points(r),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
         *asked_for(r.decides),
@@ -107,6 +110,15 @@ def verdict(case: PlanCase, r: PlanResult) -> str:
     run += [point.value for point in cost_points(r.bill)[:1] if run]
     takes = f": {' and '.join(run)}" if run else ""
     return f"{where} {near or 'fits'}{takes}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
+
+
+def _bolder_points(r: PlanResult) -> list[Point]:
+    """Name the layout that fits less surely, where it gains on all that fit."""
+    b, known = r.bolder, r.passed_over or r
+    if b is None or known.step_s < b.step_s * WORTH_SAYING:
+        return []
+    what = f"{degrees(b.layout)}, {details(b.layout)}"
+    return [bolder_point(what, r.step_s / b.step_s, b.peak_bytes, b.fits_probability)]
 
 
 def _time_points(r: PlanResult) -> list[Point]:

@@ -55,12 +55,14 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """The fastest layout, where it is not the one chosen, and what an expert avoids in it."""
+    """A faster layout than the one chosen, and what speaks against it."""
 
     layout: Layout
     step_s: float
     gain_frac: float  # of the chosen one's step
-    risks: tuple[str, ...]
+    risks: tuple[str, ...]  # what an expert avoids in it
+    peak_bytes: float
+    fits_probability: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class PlanResult(Settled):
     roofline_s: float
     step_low_s: float  # 80 % interval of the expected time
     step_high_s: float
-    passed_over: PassedOver | None  # None: nothing that fits is faster
+    passed_over: PassedOver | None  # the fastest that fits as surely; None: it is the chosen one
+    bolder: PassedOver | None  # the fastest that fits if its memory is as expected, if it is faster
     maturity: str  # of the times above: tuned, as-it-comes, script; unsaid: by the next
     tuned_probability: float | None  # by what is said of the job; None: its maturity is said
     tuned: ByMaturity | None  # None: does not fit, or steps of the own site were measured
