@@ -425,6 +425,26 @@ def test_a_context_at_the_edge_is_answered_no_with_the_figures():
     assert (far.returncode, json.loads(far.stdout)["result"]["fits"]) == (1, False)
 
 
+@pytest.mark.parametrize("kind", ["trace", "day", "pareto"])
+def test_a_context_at_the_edge_is_answered_no_for_a_traffic_too(kind, tmp_path):
+    files = {"trace": "time,input,output\n", "day": "hour,rate\n"}
+    rows = {"trace": [f"{i},400,20" for i in range(40)], "day": [f"{h},0.2" for h in range(24)]}
+    base = "serve qwen3-32b --gpu a100-80gb --gpus 1 --json --context".split()
+    more = ["--pareto"]
+    if kind != "pareto":
+        path = tmp_path / "traffic.csv"
+        path.write_text(files[kind] + "\n".join(rows[kind]) + "\n")
+        more = [f"--{kind}", str(path)]
+    if kind != "trace":
+        more += ["--input", "4000", "--output-len", "200"]
+    near, held = (invoke(*base, context, *more) for context in ("40960", "20480"))
+    assert (near.returncode, held.returncode) == (1, 0), (near.stderr, held.stderr)
+    assert json.loads(near.stdout)["result"].get("meets", False) is False
+    assert "probably does not start" in near.stdout and "not start" not in held.stdout
+    two = invoke(*(base[:5] + ["2"] + base[6:]), "40960", *more)
+    assert two.returncode == 0 and "not start" not in two.stdout
+
+
 def test_a_layout_that_holds_the_context_comes_before_one_at_the_edge():
     line = "serve qwen3-32b --gpu a100-80gb --gpus 2 --burst 20 --input 4000 --output-len 200"
     found = invoke(*line.split(), *"--context 40960 --json".split())

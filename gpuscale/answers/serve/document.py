@@ -13,6 +13,7 @@ from gpuscale.answers.serve.launch import benchmark_line, launch_lines
 from gpuscale.answers.serve.measured import (
     FINAL_REQUESTS,
     Price,
+    at_the_edge,
     confirmed,
     given_price,
     kv_tokens,
@@ -123,9 +124,9 @@ def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> 
         shown = load if found is best else shown
     result = _answer(asked, case, wanted, choice, (best, rows, shown, price))
     said = head(case, wanted, choice, result)
-    if edge := at_the_edge(best):
+    if edge := at_the_edge(case, best.candidate.what):
         result = replace(result, fits=False, meets=False)
-        said = f"{case.model.name} {edge} Where it starts: {said}"
+        said = f"{edge} {said}"
     return Document.layered(
         "serve",
         inputs_of(asked, case),
@@ -218,18 +219,6 @@ def _answer(
         no_room=tuple(c.label for c in choice.no_room),
         launch=launch_lines(asked, case, best),
         benchmark=benchmark_line(asked, case, best),
-    )
-
-
-def at_the_edge(best: FoundReplica) -> str:
-    """Say where the longest context promised is beyond the cache, within the estimate's error."""
-    what = best.candidate.what
-    if isinstance(what, PooledService) or not what.context_lacks_bytes:
-        return ""
-    return (
-        "probably does not start: the engine refuses where its cache, estimated at "
-        f"{kv_tokens(what):,.0f} tokens, holds less than --context ({what.demand.most_context:,.0f}"
-        "), which is within the error; a larger --memory-frac helps."
     )
 
 

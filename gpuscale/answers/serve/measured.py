@@ -39,6 +39,18 @@ def kv_tokens(service: Service) -> float:
     return max(0.0, service.room.cache_bytes) / each * tokens if each > 0.0 else math.inf
 
 
+def at_the_edge(case: ServeCase, what: Service | PooledService) -> str:
+    """Say where the longest context promised is beyond the cache, within the estimate's error."""
+    if isinstance(what, PooledService) or not what.context_lacks_bytes:
+        return ""
+    return (
+        f"{case.model.name} probably does not start: the engine refuses where its cache, estimated "
+        f"at {kv_tokens(what):,.0f} tokens, holds less than --context "
+        f"({what.demand.most_context:,.0f}), which is within the error; a larger --memory-frac "
+        "helps. Where it starts:"
+    )
+
+
 def itself(case: ServeCase, engine: str) -> bool:
     """Whether an engine was measured itself, in no older version, on such a GPU."""
     from gpuscale.io.serving import measured

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.blocks import figure, inputs_of, ms
+from gpuscale.answers.serve.measured import at_the_edge
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.matching import (
     ServingPoint,
@@ -36,16 +37,20 @@ class ParetoAnswer:
 def pareto_document(asked: Serve) -> Document:
     """Answer with the frontier."""
     case = cases.case_of(asked)
+    candidates = cases.candidates(asked, case)
     services: dict[tuple[str, str], list[Service]] = {}
-    for c in cases.candidates(asked, case):
+    most = INFINITE if asked.gpus is None else asked.gpus
+    fitting = [c for c in candidates if c.what.fits and c.what.n_gpus <= most]
+    held = [c for c in fitting if not c.what.context_lacks_bytes]
+    for c in held or fitting:
         if isinstance(c.what, PooledService):
             raise GpuscaleError("--pareto searches the pools itself", "leave --disagg out, or auto")
-        if c.what.fits and (asked.gpus is None or c.what.n_gpus <= asked.gpus):
-            services.setdefault((c.engine, c.weights), []).append(c.what)
+        services.setdefault((c.engine, c.weights), []).append(c.what)
     if not services:
         from gpuscale.answers.serve.no_room import no_room_document
 
-        return no_room_document(asked, case, cases.candidates(asked, case))
+        return no_room_document(asked, case, candidates)
+    edge = "" if held else at_the_edge(case, fitting[0].what)
     points: list[ServingPoint] = []
     for (engine, weights), replicas in services.items():
         for service in replicas:
@@ -64,6 +69,7 @@ def pareto_document(asked: Serve) -> Document:
         inputs_of(asked, case),
         ParetoAnswer(tuple(best), tuple(points)),
         [
+            *([Text(edge)] if edge else []),
             Text(
                 f"{case.model.name} on {case.loaded.gpu.name}: speed of a user against that of a "
                 f"GPU, {len(best)} of {len(points)} points that no other beats."
@@ -71,6 +77,7 @@ def pareto_document(asked: Serve) -> Document:
             table,
         ],
         warnings=(*case.loaded.warnings, *case.notes),
+        answered_no=bool(edge),
         csv_table=_table(points),
         pictures=lambda: [_chart(case, points)],
     )

@@ -10,7 +10,7 @@ from gpuscale.answers.progress import uncollected
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.blocks import figure, inputs_of, limits_text, ms
 from gpuscale.answers.serve.launch import launch_lines
-from gpuscale.answers.serve.measured import price_of
+from gpuscale.answers.serve.measured import at_the_edge, price_of
 from gpuscale.answers.serve.replay import timed_by, whole_trace, width_of
 from gpuscale.core.serving.capacity import REQUESTS
 from gpuscale.core.serving.choose import FoundReplica, Wanted, choose
@@ -163,14 +163,15 @@ def _best(asked: Serve, case: cases.ServeCase, peak_per_s: float) -> FoundReplic
 def _document(
     asked: Serve, case: cases.ServeCase, best: FoundReplica, scaled: Scaled, played: Played
 ) -> Document:
-    result = _answer(asked, case, best, scaled, played)
+    edge = at_the_edge(case, best.candidate.what)
+    result = _answer(asked, case, best, scaled, played, starts=not edge)
     return Document(
         "serve",
         inputs_of(asked, case),
         result,
-        _blocks(case, result, played.missed),
+        [*([Text(edge)] if edge else []), *_blocks(case, result, played.missed)],
         warnings=(*case.loaded.warnings, *case.notes),
-        answered_no=bool(played.missed),
+        answered_no=not result.meets,
         csv_table=_table(result.windows),
         pictures=lambda: [_chart(case, result)],
     )
@@ -199,7 +200,13 @@ def _chart(case: cases.ServeCase, r: TraceAnswer) -> Any:
 
 
 def _answer(
-    asked: Serve, case: cases.ServeCase, best: FoundReplica, scaled: Scaled, played: Played
+    asked: Serve,
+    case: cases.ServeCase,
+    best: FoundReplica,
+    scaled: Scaled,
+    played: Played,
+    *,
+    starts: bool,
 ) -> TraceAnswer:
     load, copies = played.load, played.copies
     gpus = best.candidate.what.n_gpus
@@ -207,7 +214,7 @@ def _answer(
     fixed = copies * gpus * scaled.width_s * len(scaled.windows) / 3600.0
     planned = min(scaled.planned_replica_s * gpus / 3600.0, fixed)
     return TraceAnswer(
-        meets=not played.missed,
+        meets=starts and not played.missed,
         engine=best.candidate.engine,
         weights=best.candidate.weights,
         label=best.candidate.label,
