@@ -4,8 +4,6 @@ The peak of a job is taken as lognormal about its prediction; what the question 
 few cases with weights. How wide is fitted to public jobs that ran or ran out of memory
 (`tools/fit_verdicts.py`), sources counted alike.
 
-References
-----------
 G. W. Brier, Monthly Weather Review 78(1), 1950: what the fit makes least. The jobs:
 `tests/data/verdicts.csv`.
 """

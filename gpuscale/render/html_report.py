@@ -196,8 +196,6 @@ def to_html(document: Document, command: str) -> str:
 
     `document`: the answer. `command`: command line that remakes the page.
 
-    Notes
-    -----
     All text goes through one escape; the only script is our own, and the page's policy lets no
     other run.
     """

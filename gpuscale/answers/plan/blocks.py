@@ -10,6 +10,7 @@ from gpuscale.answers.money import bill_rows
 from gpuscale.answers.peak import part_bars
 from gpuscale.answers.plan.maturities import maturity_words, others_of, run_of
 from gpuscale.answers.plan.text import (
+    days,
     degrees,
     details,
     memory_interval_text,
@@ -93,15 +94,6 @@ def run_rows(r: PlanResult) -> list[tuple[str, str, str]]:
     if r.checkpoint is not None:
         rows.append(save_row(r.checkpoint, r.outlook, r.n_gpus))
     return [*rows, ("GPU-hours", number(r.run.gpu_hours), "failures counted"), *bill_rows(r.bill)]
-
-
-def days(time_s: float) -> str:
-    """Duration of a run.
-
-    >>> days(86400 * 54), days(3600)
-    ('54.0 days', '60.0 min')
-    """
-    return f"{time_s / 86400:,.1f} days" if time_s >= 86400 else seconds(time_s)
 
 
 def step_table(step: StepResult) -> Table:

@@ -8,7 +8,7 @@ from gpuscale.answers.lifetime import conditions_of
 from gpuscale.answers.money import stops_per_s
 from gpuscale.answers.plan.case import PlanCase, prospect_of
 from gpuscale.answers.plan.request import Request
-from gpuscale.answers.plan.text import seconds
+from gpuscale.answers.plan.text import days, seconds
 from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms
 from gpuscale.answers.summary import span
 from gpuscale.core.layout import Layout
@@ -16,7 +16,7 @@ from gpuscale.core.maturity import WORDS
 from gpuscale.core.memory.terms import peak_term, usable_term
 from gpuscale.core.plan.estimate import Estimate, Run, estimate
 from gpuscale.core.plan.records import ByMaturity, PlanResult
-from gpuscale.core.quantity import format_si, format_time
+from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.search.problem import Problem
@@ -99,21 +99,12 @@ def run_of(m: ByMaturity) -> str:
     if m.days is None:
         return ""
     usd = "" if m.usd is None else f" and {format_si(m.usd, 'usd')}"
-    return f", {run_text(m.days)}{usd}"
+    return f", {days(m.days * SECONDS_PER_DAY)}{usd}"
 
 
 def others_of(r: PlanResult) -> list[ByMaturity]:
     """List the maturities beside that of the job."""
     return [m for m in (r.tuned, r.as_it_comes) if m is not None and m.maturity != r.maturity]
-
-
-def run_text(days: float) -> str:
-    """Length of a run.
-
-    >>> run_text(52.71), run_text(0.0835)
-    ('52.7 days', '2.00 h')
-    """
-    return f"{days:,.1f} days" if days >= 2.0 else format_time(days * SECONDS_PER_DAY, 3)
 
 
 def terms_of(case: PlanCase, request: Request, best: Estimate) -> tuple[Term, ...]:

@@ -21,6 +21,15 @@ def seconds(value: float) -> str:
     return format_si(value, "s", 3 if value >= 1e-3 else 2) if value else "0"
 
 
+def days(time_s: float) -> str:
+    """Duration of a run.
+
+    >>> days(86400 * 54), days(3600)
+    ('54.0 days', '60.0 min')
+    """
+    return f"{time_s / 86400:,.1f} days" if time_s >= 86400 else seconds(time_s)
+
+
 def number(value: float, digits: int = 4) -> str:
     """Large number: whole below a million, then M, B, T.
 

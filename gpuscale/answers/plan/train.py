@@ -12,7 +12,6 @@ from gpuscale.answers.plan.answer import inputs_of, plan_result, said_job, used_
 from gpuscale.answers.plan.blocks import (
     alternatives_table,
     answer_facts,
-    days,
     layouts_table,
     limits_table,
     memory_bars,
@@ -38,7 +37,7 @@ from gpuscale.answers.plan.request import (
     sizes_of,
     suited,
 )
-from gpuscale.answers.plan.text import counts_text, degrees, details, number, percent, seconds
+from gpuscale.answers.plan.text import counts_text, days, degrees, details, number, percent, seconds
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import command_of, launched, saved_job
 from gpuscale.answers.summary import (

@@ -4,8 +4,6 @@ A cause has a weight (how often it is one), signs (how many times likelier a fea
 the cause) and a range of sizes. The posterior is Bayes' rule over all causes and pairs of them,
 with "nothing is wrong" among them; sizes of a pair multiply.
 
-References
-----------
 D. J. Spiegelhalter, R. P. Knill-Jones, J. R. Stat. Soc. A 147(1), 1984: weights of evidence add.
 """
 

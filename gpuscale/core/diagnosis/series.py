@@ -1,7 +1,5 @@
 """Facts and series of a log: warm-up told from steady state, stalls, drifts, slow ranks, robustly.
 
-References
-----------
 P. J. Huber, Robust Statistics, 1981, doi:10.1002/0471725250: medians against outliers.
 """
 

@@ -4,8 +4,6 @@ Counts follow the published reference tables: half of a leaf's ports go down (fe
 oversubscription), leafs are built for whole scalable units, and the links of a leaf are spread
 evenly, so the number of spines divides them.
 
-References
-----------
 .. [1] M. Al-Fares, A. Loukissas, A. Vahdat, SIGCOMM 2008, doi:10.1145/1402958.1402967.
 .. [2] NVIDIA DGX SuperPOD reference architectures H100, B200, B300: tables of switches and cables.
 .. [3] NVIDIA, DGX H100/H200 and DGX GB Rack Scale Systems user guides: NVLink switches and links.

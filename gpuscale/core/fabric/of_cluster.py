@@ -2,8 +2,6 @@
 
 First the networks that are no trees: dragonfly, dragonfly+, tori with optical circuit switches.
 
-References
-----------
 .. [1] J. Kim, W. Dally, S. Scott, D. Abts, "Technology-driven, highly-scalable dragonfly
    topology", ISCA 2008, doi:10.1109/ISCA.2008.19.
 .. [2] A. Shpiner et al., "Dragonfly+", HiPINEB 2017, doi:10.1109/HiPINEB.2017.11.

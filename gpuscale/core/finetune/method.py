@@ -254,8 +254,6 @@ class _Key:
 def counts(model: ModelSpec, method: Method) -> MethodCounts:
     """Count a model's parameters by what a method makes of them.
 
-    Notes
-    -----
     LoRA has r (in + out) parameters a map (arXiv:2106.09685, section 4.1), on every expert where
     its maps are targets; DoRA adds a magnitude per output (arXiv:2402.09353, section 4).
 

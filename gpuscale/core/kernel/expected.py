@@ -249,8 +249,6 @@ def expected_matmul_time_s(
     [1]. Returns: time of the kernel, and of the quantisation where asked [s]. Raises ValueError if
     a dimension is below 1 or a rate is not positive.
 
-    References
-    ----------
     .. [1] S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009.
     .. [2] NVIDIA, "Matrix Multiplication Background User's Guide": tile and wave quantisation.
     """

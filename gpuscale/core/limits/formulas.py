@@ -315,8 +315,6 @@ def bubble_over_ideal(n_stages: int, n_micro_batches: int, vpp: int = 1) -> floa
     `n_stages, n_micro_batches`: p and m [1]. `vpp`: interleaved model chunks per GPU, v [1].
     Returns: may exceed 1. The share of the whole step is `bubble_frac` [1].
 
-    References
-    ----------
     .. [1] D. Narayanan et al., SC21, arXiv:2104.04473, section 2.2.
 
     >>> bubble_over_ideal(3, 4), bubble_over_ideal(8, 16, vpp=2)

@@ -49,8 +49,6 @@ def saved_elements(mixer: Any, ffn: Any, hidden_size: int) -> tuple[float, float
     experts are computed again. The products back to the model's width end in partial sums of whole
     tokens.
 
-    References
-    ----------
     .. [1] torchtitan 0.2.0, `distributed/activation_checkpoint.py`: `_custom_policy`;
        `models/llama3/infra/parallelize.py`: `_op_sac_save_list`.
 

@@ -41,8 +41,6 @@ def layer_bytes(
     the down projection, expert input. `expert_imbalance`: tokens of the busiest expert rank over
     the mean [1]. Returns: bytes [byte].
 
-    References
-    ----------
     .. [1] V. Korthikanti et al., arXiv:2205.05198, section 4.
     """
     whole = tp if sequence_parallel else 1

@@ -128,8 +128,6 @@ def state_rules(layout: Layout, parameters: MemoryParameters) -> dict[str, tuple
 
     ZeRO-2 keeps shards of the gradients, but whole ones where a pipeline accumulates them.
 
-    References
-    ----------
     .. [1] Rajbhandari et al. 2019, arXiv:1910.02054, section 3.1.
     """
     p, zero = parameters, layout.zero_stage

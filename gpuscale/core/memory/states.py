@@ -93,8 +93,6 @@ def sharded_states(
     that share the states [1]. Returns: bytes on one GPU [byte]. Raises ValueError if `zero_stage`
     or `n_shards` is out of range.
 
-    References
-    ----------
     .. [1] S. Rajbhandari et al., ZeRO, SC20, arXiv:1910.02054, figure 1.
 
     >>> for stage in range(4):

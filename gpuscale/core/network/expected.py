@@ -298,8 +298,6 @@ def expected_collective_time_s(
     and fanned out inside, as DeepEP does (`deduplicated_frac`) [1]. Returns: time; 0 for one rank
     [s]. Raises ValueError for an unknown name, fewer ranks than 1, or a missing bandwidth.
 
-    References
-    ----------
     .. [1] R. Thakur, R. Rabenseifner, W. Gropp, IJHPCA 19(1), 2005.
     .. [2] Z. Hu et al., "Demystifying NCCL", arXiv:2507.04786: protocols, rings and trees.
     """

@@ -120,8 +120,6 @@ def pin_space(
     for each value that was left out as impossible. Raises ValueError if a text cannot be read, or
     no value of a pin is possible; the message says why.
 
-    Notes
-    -----
     ``vpp`` above 1 means the interleaved schedule, ``shard_group`` ZeRO-3 in groups of that size,
     ``recompute_layers`` full recomputation of so many layers of a stage.
     """

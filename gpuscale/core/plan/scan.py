@@ -26,46 +26,37 @@ class Conditions:
         return self != Conditions()
 
 
-def shortfalls(row: ScanRow, c: Conditions) -> list[str]:
-    """Conditions that a case does not meet, in words; empty if it meets all.
-
-    A deadline or budget without a known run (tokens) or price is a condition not met.
-    """
-    found = []
-    if not row.fits:
-        over = row.peak_bytes - row.capacity_bytes
-        unsafe = "the upper end of its memory does not fit"
-        found.append(f"does not fit by {over / 1e9:,.1f} GB" if over > 0.0 else unsafe)
-    if c.deadline_s is not None and (row.days is None or row.days * SECONDS_PER_DAY > c.deadline_s):
+def _held(row: ScanRow, c: Conditions) -> list[tuple[float | None, str]]:
+    """List (times over it, in words) of each condition; None: the figure is not known."""
+    found: list[tuple[float | None, str]] = []
+    if c.deadline_s is not None:
         have = "no token budget" if row.days is None else f"{row.days:,.1f} days"
-        found.append(f"{have} > {c.deadline_s / 86400:,.4g} days")
-    if c.budget_usd is not None and (row.usd is None or row.usd > c.budget_usd):
+        over = None if row.days is None else row.days * SECONDS_PER_DAY / c.deadline_s
+        found.append((over, f"{have} > {c.deadline_s / SECONDS_PER_DAY:,.4g} days"))
+    if c.budget_usd is not None:
         have = "no price" if row.usd is None else f"{row.usd / 1e6:,.3g} MUSD"
-        found.append(f"{have} > {c.budget_usd / 1e6:,.4g} MUSD")
-    if c.mfu_at_least is not None and row.mfu < c.mfu_at_least:
-        found.append(f"MFU {100 * row.mfu:.1f} % < {100 * c.mfu_at_least:.4g} %")
-    if c.max_step_s is not None and row.step_s > c.max_step_s:
-        found.append(f"step {row.step_s:.3g} s > {c.max_step_s:.4g} s")
+        over = None if row.usd is None else row.usd / c.budget_usd
+        found.append((over, f"{have} > {c.budget_usd / 1e6:,.4g} MUSD"))
+    if (least := c.mfu_at_least) is not None:
+        found.append((least / row.mfu, f"MFU {100 * row.mfu:.1f} % < {100 * least:.4g} %"))
+    if (most_s := c.max_step_s) is not None:
+        found.append((row.step_s / most_s, f"step {row.step_s:.3g} s > {most_s:.4g} s"))
     return found
 
 
-def excess(row: ScanRow, c: Conditions) -> float:
-    """How many times over the condition that it misses by most; infinite where it does not fit.
+def shortfalls(row: ScanRow, c: Conditions) -> list[str]:
+    """Conditions that a case does not meet, in words; one of a figure not known is not met."""
+    over = row.peak_bytes - row.capacity_bytes
+    unsafe = "the upper end of its memory does not fit"
+    unfit = f"does not fit by {over / 1e9:,.1f} GB" if over > 0.0 else unsafe
+    found = [] if row.fits else [unfit]
+    return found + [words for times, words in _held(row, c) if times is None or times > 1.0]
 
-    A condition whose figure is not known is not counted.
-    """
-    if not row.fits:
-        return math.inf
-    ratios = [1.0]
-    if c.deadline_s is not None and row.days is not None:
-        ratios.append(row.days * SECONDS_PER_DAY / c.deadline_s)
-    if c.budget_usd is not None and row.usd is not None:
-        ratios.append(row.usd / c.budget_usd)
-    if c.mfu_at_least is not None:
-        ratios.append(c.mfu_at_least / row.mfu)
-    if c.max_step_s is not None:
-        ratios.append(row.step_s / c.max_step_s)
-    return max(ratios)
+
+def excess(row: ScanRow, c: Conditions) -> float:
+    """How many times over the condition that it misses by most; infinite where it does not fit."""
+    known = [times for times, _ in _held(row, c) if times is not None]
+    return max([1.0, *known]) if row.fits else math.inf
 
 
 def least_gpus(

@@ -1,7 +1,5 @@
 """Power, energy, carbon and money of anything that has a duration or a rate; all commands call it.
 
-References
-----------
 .. [1] Measured node power: MLPerf Training v4.1 and v5.0 power logs, see `presets/power`.
 .. [2] GHG Protocol, scope 2: location-based and market-based figures.
 """

@@ -1,7 +1,5 @@
 """Checkpoints: their size by part, the time to save and load them, and the best interval.
 
-References
-----------
 .. [1] J. Young, CACM 17(9), 1974, doi:10.1145/361147.361115.
 .. [2] J. Daly, FGCS 22(3), 2006, doi:10.1016/j.future.2004.11.016.
 """

@@ -1,7 +1,5 @@
 """What failures, saves, restarts and slow machines leave of a run's time.
 
-References
-----------
 .. [1] J. Daly, FGCS 22(3), 2006, doi:10.1016/j.future.2004.11.016: exponential failures.
 .. [2] A. Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research
    Clusters", HPCA 2025, arXiv:2410.21680: effective training time ratio to first order.

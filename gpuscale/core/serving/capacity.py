@@ -234,8 +234,6 @@ def open_load(
     sequences -> time that a prompt adds; of 0 the pass of one alone [s]. `load`: rate and mean
     lengths. Returns: `NO_END` where the load is more than the replica can take.
 
-    References
-    ----------
     Pollaczek-Khinchine formula; residual life of a renewal process and the compound Poisson
     variance of a pass (Kleinrock, Queueing Systems I, sections 5.2 and 5.6); Little's law for n.
     """

@@ -167,8 +167,6 @@ def cache_room(
     `device_bytes`: memory of the GPU that a process can have (`core.memory.fit.usable_bytes`).
     [byte]
 
-    References
-    ----------
     .. [1] vLLM, `gpu_worker.py: determine_available_memory`.
     .. [2] SGLang, `model_runner.py: profile_max_num_token`.
     .. [3] TensorRT-LLM, `kv_cache_config.free_gpu_memory_fraction`.

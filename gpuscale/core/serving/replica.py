@@ -321,8 +321,6 @@ def serving_layout(n_gpus: int, gpus_per_node: int) -> tuple[int, int]:
     >>> serving_layout(16, 8), serving_layout(4, 8)
     ((8, 2), (4, 1))
 
-    References
-    ----------
     vLLM documentation, "Distributed inference and serving".
     """
     if n_gpus < 1 or gpus_per_node < 1:

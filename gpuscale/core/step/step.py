@@ -89,8 +89,6 @@ def step_time(model: ModelSpec, hw: Hardware, software: Software, layout: Layout
     parallel degrees, batch, recompute, precision. Returns: both times with their parts, rates, MFU
     and HFU.
 
-    Notes
-    -----
     ``step = (m t_max + (sum t - t_max) / v + p2p + dp + optimizer + host) (1 + s log2 hosts) u``,
     ``u`` the factor of the job's maturity.
     The roofline is the same sum with every efficiency 1, latency 0 and overlap perfect, so it
