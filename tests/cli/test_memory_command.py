@@ -123,6 +123,13 @@ def test_671b_weights(capsys, weights, catalogue, cards):  # errata E25, E34
     assert r["n_gpus_to_hold"] == cards
 
 
+def test_an_apple_machine_serves_the_files_that_its_engine_takes(capsys):
+    """`llama-server -hf` takes Q4_K_M, as `serve` says; 16 bits where somebody asks."""
+    own = result(capsys, "qwen3-8b", "--serve", "--gpu", "m5-max")[1]
+    wide = result(capsys, "qwen3-8b", "--serve", "--gpu", "m5-max", "--weights", "bf16")[1]
+    assert own["peak_bytes"] < wide["peak_bytes"] - 10e9
+
+
 def test_671b_served_on_16_cards(capsys):
     common = ("deepseek-v3", "--serve", "--tp", "8", "--pp", "2")
     code, r = result(capsys, *common, "--weights", "bf16")

@@ -86,7 +86,7 @@ def test_a_model_that_nothing_serves_is_named():
         ("qwen3-4b rate=2 gpus=2", "unknown option in --with qwen3-4b: `gpus`"),
         ("qwen3-4b rate=2 disagg=auto", "its --rate is wanted"),
         ("qwen4 rate=2", "unknown model"),
-        ("", "its --rate is wanted"),
+        ("", "--with '': a model is wanted"),
     ],
 )
 def test_what_cannot_be_read_is_refused(other, said):

@@ -10,7 +10,7 @@ from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.origins import told, unsaid
 from gpuscale.answers.peak import part_bars, part_table
-from gpuscale.answers.serve.reading import weight_format
+from gpuscale.answers.serve.reading import own_format, weight_format
 from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
 from gpuscale.core.formats import weight_bytes
 from gpuscale.core.memory.fit import usable_bytes
@@ -72,7 +72,7 @@ def serving_document(asked: Memory) -> Document:
     loaded = load_inputs(
         asked, cluster=asked.where, model=asked.model, catalogue=asked.catalogue, wires=asked.wires
     )
-    job = _job(asked, loaded.model)
+    job = _job(asked, loaded.model, loaded.gpu.vendor)
     tp, pp, n = asked.tp, asked.pp, asked.gpus
     if n is not None and n != tp * pp:
         if (tp, pp) != (1, 1):
@@ -141,9 +141,10 @@ def _time_terms(
     )
 
 
-def _job(asked: Memory, model: ModelSpec) -> ServingJob:
+def _job(asked: Memory, model: ModelSpec, vendor: str) -> ServingJob:
+    usual = own_format(model.published_format, ("llamacpp",) if vendor == "Apple" else ())
     return ServingJob(
-        weights=weight_format(asked.weights, "--weights", model.published_format),
+        weights=weight_format(asked.weights, "--weights", usual),
         kv=weight_format(asked.kv, "--kv"),
         context_tokens=asked.context or 8192.0,
         concurrency=asked.concurrency or 1,

@@ -76,8 +76,9 @@ def case_of(asked: Serve) -> ServeCase:
     published = loaded.model.published_format
     engines = tuple(named_engines) or (_engine_of(named or (published,), loaded.gpu.vendor),)
     weights = named or (reading.own_format(published, engines),)
-    if asked.poll and set(named_engines) != {"sglang"}:
-        raise GpuscaleError("--poll: an option of SGLang's scheduler", "give --engine sglang")
+    if (asked.poll or asked.no_deepgemm) and set(named_engines) != {"sglang"}:
+        name = "--poll" if asked.poll else "--no-deepgemm"
+        raise GpuscaleError(f"{name}: an option of SGLang", "give --engine sglang")
     notes = [f"{e} was not measured: figures are {near[e]}'s" for e in asked.engine if e in near]
     for name in weights:
         if name in ("fp8", "fp8-block", "nvfp4", "mxfp4") and not loaded.gpu.flop_per_s(name):

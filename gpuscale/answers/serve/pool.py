@@ -100,7 +100,9 @@ def questions(asked: Serve) -> list[Serve]:
     known |= {"output": "output_len"}
     made = [replace(asked, beside=(), gpus=None)]
     for text in asked.beside:
-        model, *words = text.split() or [""]
+        if not text.strip():
+            raise GpuscaleError("--with '': a model is wanted", "as --with 'qwen2.5-7b rate=20/s'")
+        model, *words = text.split()
         pairs = dict(word.partition("=")[::2] for word in words)
         own = fields_named(pairs, known, f"--with {model}")
         usual = {name: getattr(asked, name) for name in (*OF_POOL, *TAKEN)}

@@ -146,19 +146,14 @@ def _lengths(row: Row, kind: str) -> tuple[dict[str, str], list[str]]:
         assumed.append("mean lengths of the data set")
     n, o = (max(1.0, mean or 1.0) for mean in means)
     chat = kind == "burst" and 200.0 < n < 300.0  # ShareGPT, in public benchmarks
-    shapes = ("{:g}", "{:g}")
+    shapes, span = ("{:g}", "{:g}"), "uniform:{:g},{:g}"
     if "sharegpt lengths" in note or chat:
         shapes = ("lognormal:{:g},1.1", "lognormal:{:g},0.9")
     elif "nominal maxima" in note and {n, o} <= {1024.0, 8192.0}:  # drawn from 0.8 to 1 times
-        return {
-            "input": f"uniform:{0.8 * n:g},{n:g}",
-            "output_len": f"uniform:{0.8 * o:g},{o:g}",
-        }, assumed
+        return {"input": span.format(0.8 * n, n), "output_len": span.format(0.8 * o, o)}, assumed
     elif "lengths uniform from 1" in note:
-        return {
-            "input": f"uniform:1,{2 * n - 1:g}",
-            "output_len": f"uniform:1,{2 * o - 1:g}",
-        }, assumed
+        ends = {"input": span.format(1, 2 * n - 1), "output_len": span.format(1, 2 * o - 1)}
+        return ends, assumed
     return {"input": shapes[0].format(n), "output_len": shapes[1].format(o)}, assumed
 
 
