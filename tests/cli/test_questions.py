@@ -30,3 +30,18 @@ def test_the_line_that_starts_it_is_of_the_engine_that_was_asked_for():
     said = invoke("serve", "qwen3-8b", "--gpu", "m4-max", "--engine", "mlx", "--show", "launch")
     assert said.stdout.startswith("mlx_lm.server --model ./qwen3-8b-")
     assert "mlx_lm.benchmark" in said.stdout and "llama" not in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "way"),
+    [
+        ("plan olmo-3-32b --gpu h100 --gpus 8 --show money", "--show figures"),
+        ("plan llama3-8b --gpu a10 --method dpo,lora", "--method dpo --rank 16"),
+        ("plan llama3-8b --gpu a10 --method dpo --adapter lora", "--rank (of adapters"),
+        ("plan --params 2.15B --gpu h100", "--set model.n_layers=24"),
+        ("plan qwen3.5-2b --gpu dgx-spark --method lora", "of qwen3.5 there are qwen3.5-9b"),
+    ],
+)
+def test_what_cannot_be_asked_so_leads_to_the_way(command, way):
+    done = invoke(*shlex.split(command))
+    assert done.returncode == 2 and not done.stdout and way in done.stderr
