@@ -42,7 +42,7 @@ from gpuscale.evidence.fit.collective_fit import (  # noqa: E402
     log_errors,
     smooth,  # noqa: E402
 )
-from gpuscale.evidence.rows.words import rows_of  # noqa: E402
+from gpuscale.evidence.rows.hardware import rows_of  # noqa: E402
 from gpuscale.evidence.score.collectives import CollectiveRow, parse_row  # noqa: E402
 from gpuscale.evidence.score.records import quantile  # noqa: E402
 from gpuscale.io.calibration import load_link  # noqa: E402

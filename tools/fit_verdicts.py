@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import verdicts
 
 from gpuscale.core import verdict as core
-from gpuscale.core.normal import Z80
+from gpuscale.core.numeric import Z80
 
 SEEN = []
 

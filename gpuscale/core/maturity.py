@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from math import exp, fsum, log
 from typing import NamedTuple
 
-from gpuscale.core.halving import reached
-from gpuscale.core.normal import Z80, below
+from gpuscale.core.numeric import Z80, below, reached
 
 MATURITIES = ("tuned", "as-it-comes", "script")
 """Somebody searched layout and kernels on this stack; a framework with its defaults and a sensible

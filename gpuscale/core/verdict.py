@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from gpuscale.core.halving import reached
-from gpuscale.core.normal import Z80, below
+from gpuscale.core.numeric import Z80, below, reached
 from gpuscale.core.words import gb
 
 SURE = 0.95

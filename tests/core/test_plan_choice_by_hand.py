@@ -9,7 +9,7 @@ from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import IDEAL
 from gpuscale.core.plan import sensitivity
-from gpuscale.core.plan.estimate import Estimate, _divisible, run_of, sequences_for
+from gpuscale.core.plan.records import Estimate, _divisible, run_of, sequences_for
 from gpuscale.core.plan.scan import SizeVerdict, doubled_sizes, largest, smallest
 from gpuscale.core.plan.why import grown_part, why_worse
 from gpuscale.core.rules import facts_of

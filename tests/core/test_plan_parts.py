@@ -10,15 +10,15 @@ from gpuscale.core.capabilities import ANY
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.model.params import experts_met_frac
-from gpuscale.core.plan.estimate import (
+from gpuscale.core.plan.pins import FLAGS, pin_space, why_empty
+from gpuscale.core.plan.records import (
     TOLERANCE,
+    ScanRow,
     estimate,
     host_bytes_per_node,
     run_of,
     sequences_for,
 )
-from gpuscale.core.plan.pins import FLAGS, pin_space, why_empty
-from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.plan.scan import Conditions, choose, shortfalls, with_efficiency, with_pareto
 from gpuscale.core.plan.sensitivity import find_remedies, most_headroom, sensitivity
 from gpuscale.core.plan.why import why_worse

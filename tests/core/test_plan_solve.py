@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.plan.estimate import estimate
 from gpuscale.core.plan.pins import pin_space
+from gpuscale.core.plan.records import estimate
 from gpuscale.core.rules import facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.problem import problem_for

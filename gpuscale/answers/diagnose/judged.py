@@ -13,7 +13,7 @@ from gpuscale.answers.diagnose.memory import fitting, out_of_memory
 from gpuscale.answers.diagnose.past import past_of
 from gpuscale.answers.diagnose.planner import predicted, with_figure
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
-from gpuscale.core.normal import Z80
+from gpuscale.core.numeric import Z80
 from gpuscale.core.records import made_of
 from gpuscale.io.causes import first_of, load_causes, load_table
 

@@ -144,7 +144,7 @@ def _training(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     if n is None:
         return None, {}
     from gpuscale.answers.plan.case import best_or_closest, solve
-    from gpuscale.core.plan.estimate import estimate
+    from gpuscale.core.plan.records import estimate
     from gpuscale.io.jobs import step_interval
 
     found = _plan_case(case, {})

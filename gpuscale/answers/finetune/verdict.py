@@ -11,7 +11,7 @@ from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
-from gpuscale.core.normal import Z80
+from gpuscale.core.numeric import Z80
 from gpuscale.core.verdict import LENGTHS, SLIGHT, Open, Verdict, between, deciding, moving, ways
 from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.step import spread

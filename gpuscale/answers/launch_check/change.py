@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpuscale.answers.plan.case import PlanCase
     from gpuscale.core.layout import Layout
-    from gpuscale.core.plan.estimate import Estimate
+    from gpuscale.core.plan.records import Estimate
     from gpuscale.launch.read.found import Found
 
     LayoutOf = Callable[[Found], Layout]

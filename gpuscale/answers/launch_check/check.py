@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.plan.case import PlanCase
     from gpuscale.core.layout import Layout
-    from gpuscale.core.plan.estimate import Estimate
+    from gpuscale.core.plan.records import Estimate
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
 
@@ -332,7 +332,7 @@ def _judged(
     found: Found, case: PlanCase, layout: Layout
 ) -> tuple[Estimate | None, tuple[str, ...]]:
     """Estimate of a layout, and the rules that it breaks; none where it breaks one."""
-    from gpuscale.core.plan.estimate import estimate
+    from gpuscale.core.plan.records import estimate
     from gpuscale.core.rules import against
 
     broken = list(found.wrong)
@@ -366,7 +366,7 @@ HELD = {"gradients": "gradients", "optimizer": "states of the optimizer"}
 def _best(case: PlanCase) -> Estimate | None:
     """Best layout of the same job on the same GPUs, where one fits."""
     from gpuscale.answers.plan.case import solve
-    from gpuscale.core.plan.estimate import estimate
+    from gpuscale.core.plan.records import estimate
 
     try:
         result = solve(case, 1)

@@ -14,8 +14,15 @@ from gpuscale.answers.plan.request import Request
 from gpuscale.answers.plan.text import taken_of
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import LimitRow, limits_board
-from gpuscale.core.plan.estimate import Estimate, estimate
-from gpuscale.core.plan.records import Alternative, Effect, PassedOver, PlanResult, Remedy
+from gpuscale.core.plan.records import (
+    Alternative,
+    Effect,
+    Estimate,
+    PassedOver,
+    PlanResult,
+    Remedy,
+    estimate,
+)
 from gpuscale.core.plan.why import why_worse
 from gpuscale.core.records import made_of
 from gpuscale.core.search.burden import risks

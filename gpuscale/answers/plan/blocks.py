@@ -23,8 +23,7 @@ from gpuscale.answers.plan.text import (
 )
 from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.maturity import WORDS
-from gpuscale.core.plan.estimate import Estimate
-from gpuscale.core.plan.records import PlanResult
+from gpuscale.core.plan.records import Estimate, PlanResult
 from gpuscale.core.plan.why import AXES
 from gpuscale.core.stages import split_text
 from gpuscale.core.step.records import StepResult

@@ -14,8 +14,7 @@ from gpuscale.answers.summary import span
 from gpuscale.core.layout import Layout
 from gpuscale.core.maturity import WORDS
 from gpuscale.core.memory.terms import peak_term, usable_term
-from gpuscale.core.plan.estimate import Estimate, Run, estimate
-from gpuscale.core.plan.records import ByMaturity, PlanResult
+from gpuscale.core.plan.records import ByMaturity, Estimate, PlanResult, Run, estimate
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.time import SECONDS_PER_DAY

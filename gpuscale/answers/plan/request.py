@@ -222,7 +222,7 @@ def seq_len_of(request: Request, model: ModelSpec) -> tuple[int, ...]:
 
 def suited(request: Request, batch: GlobalBatch, seq_len: int, n_gpus: int) -> GlobalBatch:
     """Batch that suits a number of GPUs and a pinned micro-batch, unless sequences were given."""
-    from gpuscale.core.plan.estimate import sequences_for
+    from gpuscale.core.plan.records import sequences_for
 
     if request.asked.global_batch:
         return batch
@@ -238,7 +238,7 @@ def suited(request: Request, batch: GlobalBatch, seq_len: int, n_gpus: int) -> G
 
 def batches_of(request: Request, model: ModelSpec, seq_len: int) -> tuple[GlobalBatch, ...]:
     """Batches of a request for one sequence length."""
-    from gpuscale.core.plan.estimate import sequences_for
+    from gpuscale.core.plan.records import sequences_for
 
     if request.asked.global_batch:
         return tuple(

@@ -28,8 +28,7 @@ from gpuscale.answers.plan.request import (
     suited,
 )
 from gpuscale.answers.progress import Progress
-from gpuscale.core.plan.estimate import estimate
-from gpuscale.core.plan.records import ScanRow
+from gpuscale.core.plan.records import ScanRow, estimate
 from gpuscale.core.plan.scan import (
     SizeVerdict,
     choose,

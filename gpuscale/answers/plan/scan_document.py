@@ -11,8 +11,7 @@ from gpuscale.answers.plan.answer import said_job
 from gpuscale.answers.plan.blocks import LAYOUT, MEMORY, MFU, STEP
 from gpuscale.answers.plan.maturities import terms_of
 from gpuscale.answers.plan.text import degrees, details, left_text, number, percent, seconds, short
-from gpuscale.core.plan.estimate import estimate
-from gpuscale.core.plan.records import ScanRow
+from gpuscale.core.plan.records import ScanRow, estimate
 from gpuscale.core.plan.scan import excess
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term

@@ -8,8 +8,7 @@ from gpuscale.answers.plan.case import PlanCase
 from gpuscale.answers.plan.request import Request
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.memory.fit import why
-from gpuscale.core.plan.estimate import Estimate
-from gpuscale.core.plan.records import PassedOver, PlanResult
+from gpuscale.core.plan.records import Estimate, PassedOver, PlanResult
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.search.results import Counts
 from gpuscale.core.step.interval import NEAR_FULL_FRAC

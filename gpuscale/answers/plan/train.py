@@ -52,8 +52,7 @@ from gpuscale.answers.summary import (
     taken_points,
     tone_of,
 )
-from gpuscale.core.plan.estimate import Estimate, estimate
-from gpuscale.core.plan.records import PlanResult
+from gpuscale.core.plan.records import Estimate, PlanResult, estimate
 from gpuscale.core.plan.sensitivity import find_remedies, most_headroom, sensitivity
 from gpuscale.core.quantity import format_time
 from gpuscale.core.search.results import FAMILY_CUTOFF, SearchResult

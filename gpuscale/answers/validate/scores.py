@@ -10,7 +10,7 @@ from gpuscale.answers.progress import under_way
 from gpuscale.answers.validate.served import predict_inference_rows
 from gpuscale.answers.validate.tuned import predict_finetune_rows, scored_quantities, verdicts
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.words import Rows
+from gpuscale.evidence.rows.hardware import Rows
 from gpuscale.evidence.score.collectives import predict_collective_rows
 from gpuscale.evidence.score.gemm import predict_gemm_rows
 from gpuscale.evidence.score.records import (

@@ -15,7 +15,7 @@ from gpuscale.answers.validate.served_rows import kind_of, serve_asked
 from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.words import Row, Rows, number, rows_of
+from gpuscale.evidence.rows.hardware import Row, Rows, number, rows_of
 from gpuscale.evidence.score.records import ScoredRow
 
 QUANTITIES = ("ttft_ms", "tpot_ms", "throughput_tok_s")

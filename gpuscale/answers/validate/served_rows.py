@@ -8,9 +8,8 @@ from functools import cache
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.hardware import asked_gpu
+from gpuscale.evidence.rows.hardware import Row, asked_gpu, meaning, number, whole
 from gpuscale.evidence.rows.models import named_model
-from gpuscale.evidence.rows.words import Row, meaning, number, whole
 from gpuscale.evidence.score.runs import own_copy
 from gpuscale.io.tables import read_rows
 

@@ -13,8 +13,15 @@ from gpuscale.answers.memory import Memory
 from gpuscale.core.finetune.method import ALL, canonical
 from gpuscale.core.finetune.states import IN_BACKWARD
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.hardware import asked_gpu, gpu_preset
-from gpuscale.evidence.rows.words import Rows, meaning, number, rows_of, whole
+from gpuscale.evidence.rows.hardware import (
+    Rows,
+    asked_gpu,
+    gpu_preset,
+    meaning,
+    number,
+    rows_of,
+    whole,
+)
 from gpuscale.evidence.score.records import ErrorSummary, ScoredRow, summarise
 
 Row = Mapping[str, str]

@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import ClassVar, NamedTuple
 
 from gpuscale.core.bounds import STRICT
-from gpuscale.core.normal import Z80
+from gpuscale.core.numeric import Z80
 
 Features = Mapping[str, str | float]
 """What is known: a text, or a number in SI units."""

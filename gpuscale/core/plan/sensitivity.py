@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC, fewest_gpus
-from gpuscale.core.plan.estimate import Estimate, host_bytes_per_node
 from gpuscale.core.plan.pins import pin_space
-from gpuscale.core.plan.records import Effect, Remedy
+from gpuscale.core.plan.records import Effect, Estimate, Remedy, host_bytes_per_node
 from gpuscale.core.search.engine import fastest
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.results import FoundLayout

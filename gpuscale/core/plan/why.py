@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from gpuscale.core.limits.board import LimitRow
-from gpuscale.core.plan.estimate import Estimate
+from gpuscale.core.plan.records import Estimate
 from gpuscale.core.words import STEP_PARTS, gb
 
 AXES = {

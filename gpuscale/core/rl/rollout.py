@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gpuscale.core.halving import reached
+from gpuscale.core.numeric import reached
 from gpuscale.core.serving.forward import decode_step, most_sequences, prompt_pass
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Fraction, Seconds, Share
-from gpuscale.core.halving import reached
+from gpuscale.core.numeric import reached
 
 KINDS = ("blocking", "asynchronous", "memory")
 """Ways to save: the job waits for the store; it waits for a copy to the host's memory, the rest

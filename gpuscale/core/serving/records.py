@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Factor, Fraction, Seconds, Share, Spread, Within
-from gpuscale.core.halving import reached
 from gpuscale.core.kernel.calibration import ArchCalibration
 from gpuscale.core.network.calibration import FabricCalibration
+from gpuscale.core.numeric import reached
 from gpuscale.core.serving.memory import EngineMemory
 
 

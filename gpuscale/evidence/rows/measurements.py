@@ -14,9 +14,8 @@ from typing import Any
 from gpuscale.core.layout import Layout
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.hardware import asked_gpu, measured_cluster
+from gpuscale.evidence.rows.hardware import Row, asked_gpu, meaning, measured_cluster, number, whole
 from gpuscale.evidence.rows.models import model_of
-from gpuscale.evidence.rows.words import Row, meaning, number, whole
 from gpuscale.io.maturity import LeastDegrees, settled
 from gpuscale.io.software import load_software, settle
 from gpuscale.specs.cluster import ClusterSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.words import Row
+from gpuscale.evidence.rows.hardware import Row
 from gpuscale.io.models import load_model
 from gpuscale.specs.model import ModelSpec
 

@@ -10,7 +10,7 @@ from gpuscale.core.network.calibration import FabricCalibration, collective_inte
 from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.words import Row, Rows, meaning, number, whole
+from gpuscale.evidence.rows.hardware import Row, Rows, meaning, number, whole
 from gpuscale.evidence.score.gemm import Timed, measured_gpu, timed_rows
 from gpuscale.evidence.score.records import ScoredRow
 from gpuscale.specs.gpu import GpuSpec

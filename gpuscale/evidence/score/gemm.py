@@ -13,7 +13,7 @@ from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.words import Row, Rows, meaning, number, rows_of
+from gpuscale.evidence.rows.hardware import Row, Rows, meaning, number, rows_of
 from gpuscale.evidence.score.records import ScoredRow
 from gpuscale.specs.gpu import GpuSpec
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from gpuscale.core.memory.peak import printed_bytes
 from gpuscale.core.model.flops import model_flop_per_token
-from gpuscale.core.plan.estimate import Estimate, estimate
+from gpuscale.core.plan.records import Estimate, estimate
 from gpuscale.core.rules import facts_of
 from gpuscale.core.search.problem import Problem
 from gpuscale.errors import GpuscaleError
+from gpuscale.evidence.rows.hardware import Rows, rows_of
 from gpuscale.evidence.rows.measurements import TrainingRun, training_run
-from gpuscale.evidence.rows.words import Rows, rows_of
 from gpuscale.evidence.score.records import ScoredRow
 from gpuscale.io.jobs import make_problem, step_interval
 from gpuscale.io.software import capabilities_of, load_software
