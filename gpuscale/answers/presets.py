@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, WhatIf, text, texts
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.io.presets import preset_aliases, preset_files
+from gpuscale.io.presets import find_preset, known_names, preset_aliases, preset_files
 from gpuscale.meant import packaged
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuscale.render.document import Document
 
 
@@ -180,7 +178,6 @@ def _show(asked: Presets, name: str, kinds: tuple[str, ...]) -> Document:
 
 
 def _find(name: str, kinds: tuple[str, ...]) -> tuple[str, Path]:
-    from gpuscale.io.presets import find_preset, known_names
 
     for kind in kinds:
         path = find_preset(kind, name)

@@ -13,7 +13,7 @@ from gpuscale.core.quantity import dimension_of
 from gpuscale.core.records import Term
 from gpuscale.errors import unknown_name
 from gpuscale.render.data import SCHEMA
-from gpuscale.render.document import Document, Point
+from gpuscale.render.document import Document, Point, Text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -102,8 +102,6 @@ class Schema(Question):
     def answer(self) -> Document:
         """Print it."""
         import json
-
-        from gpuscale.render.document import Document, Text
 
         known = [*COMMANDS, "sweep"]
         if self.name not in known:

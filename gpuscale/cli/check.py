@@ -14,7 +14,7 @@ from gpuscale.answers.ask import Asked, WhatIf, fields_of, text
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.spec_errors import checked
-from gpuscale.render.document import Block, Document
+from gpuscale.render.document import Block, Column, Document, Table, Text
 
 MOST_JOBS = 1000
 
@@ -181,7 +181,6 @@ def to_junit(outcomes: list[JobOutcome]) -> str:
 
 
 def _document(outcomes: list[JobOutcome], file: str, files: dict[Path, str]) -> Document:
-    from gpuscale.render.document import Column, Document, Table, Text
 
     columns = [
         Column("verdict", "verdict", right=False),

@@ -49,7 +49,6 @@ class Told(NamedTuple):
     def term(self) -> Term:
         """Explain the time: that of the links, never below the roofline of the levels."""
         from gpuscale.core.network.terms import collective_term
-        from gpuscale.core.records import Term
 
         links = collective_term(self.group)
         inputs = {"links_s": links.value, "levels_s": self.floor_s}

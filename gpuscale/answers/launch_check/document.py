@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,6 @@ from gpuscale.launch.read.secrets import Hidden
 from gpuscale.render.document import Block, Column, Document, Drawn, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.launch_check.records import LaunchReport
     from gpuscale.core.layout import Layout
