@@ -13,6 +13,8 @@ from gpuscale.launch.read.found import UNSET, Found
 
 NEUTRAL = frozenset(launch_table("keys")["neutral"])
 """Values with which a key changes nothing."""
+SIZES = frozenset(("rank", "dim", "degree", "size", "stage", "bits"))
+"""Last parts of keys that say nothing without the part before."""
 DEEPEST = 12
 
 
@@ -60,6 +62,8 @@ def put_unheard(found: Found, table: Mapping[str, Any], heard: set[str], known: 
         last = path.rpartition(".")[2].lower()
         if path in heard or last in ("enabled", "enable") or last in launcher:
             continue
+        before = path.rpartition(".")[0].rpartition(".")[2].lower()
+        last = f"{before}_{last}" if before and last in SIZES else last  # `lora.rank`
         if (tells := says_how(last, value)) is None or apart.search(path):
             continue
         if tells:

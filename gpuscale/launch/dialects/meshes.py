@@ -196,7 +196,7 @@ def nanotron(fields: Fields) -> Part:
             f"plan with --tp {mixer.n_kv_heads} or a divisor of it",
         )
     shape = {
-        "is_llama_config": True,
+        "is_qwen2_config" if lay.cp > 1 else "is_llama_config": True,  # models/qwen.py has CP
         "hidden_size": model.hidden_size,
         "intermediate_size": ffn.ffn_hidden_size,
         "num_hidden_layers": model.n_layers,

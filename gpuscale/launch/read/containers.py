@@ -240,7 +240,7 @@ def put_machines(table: Table, held: HeldCommand, found: Found) -> None:
         if match := COUNTED.search(text.strip("{}'\"")):
             gpus = gpus or int(match[1])
         if text and "type" in table and str(table["type"]) in DSTACK:
-            gpus = gpus or 1
+            gpus, nodes = gpus or 1, nodes or 1
         if isinstance(one.get("replicas"), int) and "template" in one:
             replicas += one["replicas"]
         named = next((str(one[key]) for key in PRODUCT_KEYS if key in one), text)

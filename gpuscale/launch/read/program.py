@@ -38,7 +38,7 @@ MEGATRON = ("--num-layers", "--tensor-model-parallel-size", "--micro-batch-size"
 TRAINS = re.compile(r"train|finetun|fine_tun|fine-tun|sft|grpo|ppo|dpo|rlhf|lora|distill")
 NO_TRAINING = re.compile(
     r"eval|infer|generat|predict|(^|_)test|merge|convert|prepar|process|download|export|serve|plot"
-    r"|benchmark|compare|upload|score|^(chat|make|build|check|patch|gen)"
+    r"|sample|benchmark|compare|upload|score|^(chat|make|build|check|patch|gen)"
 )
 """Parts of the names of programs that do something else."""
 RUNNERS = ("uv", "poetry", "pdm", "pixi", "nohup", "time", "conda", "exec", "stdbuf", "env", "sudo")

@@ -285,6 +285,8 @@ def _method(table: Table, kind: str, found: Found) -> None:
     if not adapter and (any(switches) or (found.lora_rank and not switches)):
         adapter = "lora"
     dora = any([_true(table, key) for key in _WORDS["dora"]])
+    if adapter in _WORDS["partial"]:
+        found.beyond.append(f"{adapter}: a part of the weights trains, which is not predicted")
     if adapter not in ("lora", "qlora"):
         found.method, found.weights = "full", "int8" if eight_bit else None
     elif eight_bit:

@@ -9,7 +9,7 @@ from typing import Any
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys, put_unheard
-from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.dialects.rows import precision_of, put
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.nested import Nested
@@ -83,7 +83,7 @@ def read_verl(table: Mapping[str, Any], words: str) -> Found:
     at = Nested(found, table)
     put(dialect("verl-sft" if sft else "verl"), at)
     rl, found.rl = found.rl, {}
-    found.precision = "bf16"
+    found.precision = precision_of(at.text("actor_rollout_ref.actor.fsdp_config.dtype")) or "bf16"
     found.method = "lora" if found.lora_rank else "full"
     found.zero_stage = 3
     if not sft:
@@ -121,7 +121,8 @@ def _verl_rollouts(at: Nested, rl: Table) -> None:
     estimator = str(rl["method"])
     mini = at.number("actor_rollout_ref.actor.ppo_mini_batch_size") or 256  # prompts of an update
     if at.text("data.train_batch_size") == "0":  # fully asynchronous: between two handed over
-        rl["prompts"] = mini * (at.number("async_training.require_batches") or 1)
+        handed = mini * (at.number("async_training.require_batches") or 1)
+        rl["prompts"] = at.number("async_training.required_samples") or handed  # of rLLM
     if ESTIMATORS.get(estimator) == "ppo":
         rl |= {"group": None, "rule_reward": not at.true("reward_model.enable") or None}
     else:  # agents of Search-R1 and its kin are samples too
