@@ -21,7 +21,7 @@ from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_soft
 from gpuscale.io.frameworks import day_of, framework_habits, older_ways
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.maturity import reach_of
-from gpuscale.io.software import load_software, split_by
+from gpuscale.io.software import capabilities_of, load_software, split_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -82,15 +82,36 @@ class FinetuneCase:
         return found
 
 
-def default_software(method: str, n_gpus: int) -> str:
-    """Family that people take where they name none.
+ABLE = {False: ("nemo-automodel", "megatron-swift"), True: ("verl",)}
+"""Families that split a model as the usual ones do not, by whether it is RL; the first that can."""
+
+
+def default_software(method: str, n_gpus: int, asked: Memory | None = None) -> str:
+    """Family that people take where they name none; another where that cannot do what is asked.
 
     >>> default_software("lora", 1), default_software("full", 4), default_software("qlora", 2)
     ('hf-peft', 'hf-deepspeed', 'fsdp-qlora')
     """
     if n_gpus == 1:
         return "hf-peft"
-    return "fsdp-qlora" if method == "qlora" else "hf-deepspeed"
+    usual = "fsdp-qlora" if method == "qlora" else "hf-deepspeed"
+    able = (usual, "hf-deepspeed", *ABLE[asked is not None and asked.method in RL])
+    return next((name for name in able if asked is None or _has(name, asked, method)), usual)
+
+
+def _has(name: str, asked: Memory, method: str) -> bool:
+    """Whether a family has all kinds of parallelism of a question, and its ZeRO stage."""
+    has = capabilities_of(trained_by(asked, name, method != "full")[2])
+    stages = (*has.zero_stages, *has.zero_asked)
+    if asked.pp > 1:
+        stages = tuple({*stages} & {*has.zero_pipeline, *has.zero_pipeline_asked})
+    return (
+        (asked.tp == 1 or (has.tensor_parallel and (method == "full" or has.adapters_split)))
+        and (asked.pp == 1 or has.pipeline)
+        and (asked.ep == 1 or has.expert_parallel)
+        and (asked.cp == 1 or (asked.cp_kind or "").strip() in ("", *has.cp_kinds) and has.cp_kinds)
+        and asked.zero in (None, *stages)
+    )
 
 
 def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
@@ -262,7 +283,11 @@ def make_case(
         )
     kind, n_gpus = method or asked.method or "lora", asked.gpus or 1
     software = software or asked.software
-    chosen = software or default_software(kind, n_gpus)
+    usual = default_software(kind, n_gpus)
+    chosen = software or default_software(kind, n_gpus, asked)
+    default = "" if software else chosen
+    if chosen != usual and not asked.software:
+        default = f"{chosen}, as {usual} has not what is asked"
     asked, chosen, family = trained_by(asked, chosen, kind != "full")
     facts = job_facts(kind, asked)
     tuned, taken = with_habits(tuning_software(family), chosen, facts, asked.base)
@@ -300,7 +325,7 @@ def make_case(
         own,
         bench,
         job,
-        assumed=_assumed(asked, job, own, family.name, default="" if software else chosen),
+        assumed=_assumed(asked, job, own, family.name, default=default),
         habits={name: habit for name, habit in taken.items() if name in unsaid},
         older=older_ways(asked.software, facts) if asked.software else {},
         unsaid=unsaid,

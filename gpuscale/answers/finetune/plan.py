@@ -135,10 +135,9 @@ def _rl_plan(asked: Plan) -> Document:
 
 def case_of(asked: Plan, where: str, n_gpus: int) -> FinetuneCase:
     """Case of a question on a number of GPUs of one kind."""
-    default = default_software(asked.method or "lora", n_gpus)
-    return make_case(
-        _question(asked, where, n_gpus), software=asked.software or default, searched=True
-    )
+    question = _question(asked, where, n_gpus)
+    default = default_software(asked.method or "lora", n_gpus, question)
+    return make_case(question, software=asked.software or default, searched=True)
 
 
 DEGREES = "tp pp vpp cp ep etp dp zero micro_batch recompute_layers".split()
@@ -262,7 +261,7 @@ def _result(
         against=compared(options),
         remedies=remedies(case.bench, trial),
         said_by=said_by(told(asked), case.software, habits=case.habits, searched=SEARCHED),
-        taken=tuple(a for a in case.assumed if not a.startswith("software")),  # a plan chooses it
+        taken=case.assumed,
         passed_over=_option(asked, case, bold, tokens) if bold else None,
         passed_over_fits_probability=bold and verdict_of(case, bold.job, CHOSEN).fits_probability,
     )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.case import job_of, make_case
+from gpuscale.answers.finetune.case import default_software, job_of, make_case
 from gpuscale.answers.finetune.rl_asked import degrees, replicas, rl_job, steps_of
 from gpuscale.answers.finetune.rl_blocks import (
     RlAnswer,
@@ -232,7 +232,10 @@ of 1.1 to 30 times their means (verl's DAPO of a 7B the most, by the time of its
 def _asking(typed: Any, asked: Memory) -> Asking:
     adapters = asked.rank is not None or bool(asked.targets) or asked.base is not None
     trained = ("qlora" if asked.base in ("nf4", "nf4-nodq") else "lora") if adapters else "full"
-    named, n_gpus = asked.software, asked.gpus or 1
+    n_gpus = asked.gpus or 1
+    usual = default_software(trained, n_gpus)
+    software = asked.software or default_software(trained, n_gpus, asked)
+    named = asked.software if software == usual else software
     facts = job_facts(trained, asked)
     habits = framework_habits(named, facts) if named else {}
     costs = with_rl_habits(rl_costs(load_software(named) if named else None), habits)
@@ -240,7 +243,6 @@ def _asking(typed: Any, asked: Memory) -> Asking:
         costs = replace(costs, states_leave=True)
         split = asked.tp * asked.pp * asked.ep > 1  # by Megatron, whose optimizer steps there
         asked = replace(asked, offload="optimizer" if split else "none")
-    software = named or ("hf-deepspeed" if n_gpus > 1 else "hf-peft")
     may_leave = "offload_when" in habits and not costs.states_leave
     return Asking(typed, asked, software, trained, costs, may_leave)
 
