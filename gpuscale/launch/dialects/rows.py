@@ -64,15 +64,23 @@ def value_of(row: RowSpec, word: Any) -> Any:
     return str(word).strip() if row.kind == "text" else number_of(word)
 
 
-def number_of(word: Any) -> int | None:
-    """Whole number above 0, `4_096` and `1e3` too; None for anything else."""
-    if isinstance(word, bool) or word is None:
-        return None
+def whole(value: Any) -> int | None:
+    """Whole number; None for anything else.
+
+    >>> whole("4_096"), whole(2e8), whole("auto"), whole(True), whole(-1)
+    (4096, 200000000, None, None, -1)
+    """
     try:
-        number = float(str(word).replace("_", ""))
+        number = math.nan if isinstance(value, bool) else float(str(value).replace("_", ""))
     except ValueError:
         return None
-    return int(number) if math.isfinite(number) and number >= 1 and number % 1 == 0 else None
+    return int(number) if math.isfinite(number) and number % 1 == 0 else None
+
+
+def number_of(word: Any) -> int | None:
+    """Whole number above 0; None for anything else."""
+    number = whole(word)
+    return number if number and number > 0 else None
 
 
 def sharded(word: str) -> int:

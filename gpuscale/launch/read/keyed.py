@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuscale.io.toml import Table
+from gpuscale.launch.dialects.rows import whole
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.megatron import put_core, read
@@ -190,13 +191,3 @@ def value_of(text: str) -> Any:
     if text.startswith("[") and text.endswith("]"):
         return [part.strip() for part in text[1:-1].split(",")]
     return text.strip("'\"").removeprefix("torch.")
-
-
-def whole(value: Any) -> int | None:
-    """Give a whole number, None for anything else."""
-    if isinstance(value, bool) or value is None:
-        return None
-    try:
-        return int(str(value))
-    except ValueError:
-        return None

@@ -10,10 +10,10 @@ from contextlib import suppress
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
 from gpuscale.io.toml import Table
+from gpuscale.launch.dialects.rows import whole
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.gpus import gpu_named
-from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.launchers import pairs
 from gpuscale.launch.read.nested import Nested, put_shape
 from gpuscale.launch.read.tables import key_values

@@ -7,7 +7,7 @@ import re
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
-from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.dialects.rows import put, whole
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read import rl
 from gpuscale.launch.read.found import UNSET, Found, named_model
@@ -30,10 +30,9 @@ def read_deepspeed(table: Table, found: Found | None = None) -> Found:
             found.wrong.append(f"{key}: DeepSpeed 0.19.8 refuses this key")
         elif key not in DEEPSPEED_KEYS:
             found.not_understood.append(f"{key} (DeepSpeed ignores it)")
+    put(dialect("deepspeed-config"), Nested(found, table), whole=False)
     zero = section(table, "zero_optimization")
-    found.zero_stage = _number(zero, "stage") or 0
-    if isinstance(overlap := zero.get("overlap_comm"), bool):
-        found.overlap_dp = overlap
+    found.zero_stage = whole(zero.get("stage")) or 0
     found.offload_optimizer = _device(zero, "offload_optimizer")
     found.offload_parameters = _device(zero, "offload_param")
     if found.offload_parameters and found.zero_stage != 3:
@@ -42,14 +41,7 @@ def read_deepspeed(table: Table, found: Found | None = None) -> Found:
     if found.offload_optimizer and not found.zero_stage:
         found.offload_optimizer = False
         found.notes.append("offload_optimizer does nothing at stage 0")
-    found.micro_batch_size = _number(table, "train_micro_batch_size_per_gpu") or (
-        found.micro_batch_size
-    )
-    found.accumulation = _number(table, "gradient_accumulation_steps") or found.accumulation
-    found.global_batch_size = _number(table, "train_batch_size") or found.global_batch_size
-    found.cp = _number(table, "sequence_parallel_size") or found.cp
     found.cp_kind = "ulysses" if found.cp > 1 else found.cp_kind
-    found.tp = _number(section(table, "tensor_parallel"), "autotp_size") or found.tp
     on = {k for k in ("bf16", "fp16") if section(table, k).get("enabled") is True}
     if on == {"bf16", "fp16"}:
         found.wrong.append("bf16 and fp16 exclude each other")
@@ -65,16 +57,6 @@ def section(table: Table, key: str) -> Table:
     return value if isinstance(value, dict) else {}
 
 
-def _number(table: Table, key: str) -> int | None:
-    """Give the number of a key; "auto" and anything else that is no whole number is None."""
-    value = table.get(key)
-    if isinstance(value, str) and value.isdigit():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e15:
-        return None
-    return int(value)
-
-
 def _device(zero: Table, key: str) -> bool:
     return section(zero, key).get("device") in ("cpu", "nvme")
 
@@ -85,8 +67,8 @@ ACCELERATE_FILE_KEYS = frozenset(_WORDS["accelerate_file_keys"])
 def read_accelerate(table: Table) -> Found:
     """Read an accelerate YAML: processes, sharding, parallel sizes."""
     found = Found("accelerate", software="fsdp", version=known_options("accelerate").version)
-    found.n_gpus = _number(table, "num_processes")
-    found.n_nodes = _number(table, "num_machines")
+    found.n_gpus = whole(table.get("num_processes"))
+    found.n_nodes = whole(table.get("num_machines"))
     if found.n_gpus and found.n_nodes and found.n_gpus % found.n_nodes:
         found.wrong.append(
             f"num_processes {found.n_gpus} is no multiple of num_machines {found.n_nodes}"
@@ -113,14 +95,14 @@ def _accelerate_deepspeed(section: Table, found: Found) -> None:
     found.software = "deepspeed-zero3"
     if isinstance(file := section.get("deepspeed_config_file"), str):
         found.beside.append(file)
-    found.zero_stage = _number(section, "zero_stage")
-    found.accumulation = _number(section, "gradient_accumulation_steps")
+    found.zero_stage = whole(section.get("zero_stage"))
+    found.accumulation = whole(section.get("gradient_accumulation_steps"))
     found.offload_optimizer = section.get("offload_optimizer_device") in ("cpu", "nvme")
     found.offload_parameters = section.get("offload_param_device") in ("cpu", "nvme")
 
 
 def _fsdp(section: Table, found: Found) -> None:
-    version = _number(section, "fsdp_version") or 1
+    version = whole(section.get("fsdp_version")) or 1
     reshard = section.get("fsdp_reshard_after_forward", True)
     strategy = str(section.get("fsdp_sharding_strategy", "")).upper()
     full = strategy in ("", "FULL_SHARD", "1", "HYBRID_SHARD", "4")
@@ -159,7 +141,7 @@ def read_launcher(words: list[str]) -> Found | None:
 
 def _parallelism(section: Table, found: Found) -> None:
     def size(name: str) -> int:
-        return _number(section, f"parallelism_config_{name}_size") or 1
+        return whole(section.get(f"parallelism_config_{name}_size")) or 1
 
     found.tp = max(found.tp, size("tp"))
     cp, sp = size("cp"), size("sp")
@@ -210,7 +192,7 @@ def read_arguments(table: Table, kind: str, software: str, rows: str = "") -> Fo
     put(dialect(rows or ROWS.get(kind, "transformers")), at)
     _model(table, found)
     for pair in HALVES:
-        if all(lengths := [_number(table, key) or 0 for key in pair]):
+        if all(lengths := [whole(table.get(key)) or 0 for key in pair]):
             found.seq_len = sum(lengths)
             found.places["seq_len"] = " + ".join(pair)
     if kind == "llama-factory" and found.recompute is None:  # its own default
@@ -260,7 +242,7 @@ def _named_config(table: Table, found: Found) -> None:
     """Take the ZeRO stage that an option says, and the files that say more."""
     for key in ("zero_stage", "deepspeed_stage"):
         if found.zero_stage is None:
-            found.zero_stage = _number(table, key)
+            found.zero_stage = whole(table.get(key))
     name = str(table.get("deepspeed_config") or table.get("deepspeed") or "")
     if re.search(r"/|\.(json|yaml|conf)", name) or UNSET in name:
         found.software = found.software or "deepspeed-zero3"
@@ -276,7 +258,7 @@ def _true(table: Table, key: str) -> bool:
 
 def _method(table: Table, kind: str, found: Found) -> None:
     """Full, LoRA, QLoRA or DoRA, by each front end's own words."""
-    bits = _number(table, "quantization_bit") or _number(table, "bits")
+    bits = whole(table.get("quantization_bit")) or whole(table.get("bits"))
     four_bit = any([_true(table, key) for key in _WORDS["four_bit"]]) or bits == 4
     eight_bit = any([_true(table, key) for key in _WORDS["eight_bit"]]) or bits == 8
     named = table.get("adapter") or table.get("finetuning_type") or table.get("train_mode")

@@ -9,9 +9,8 @@ from typing import Any
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys, put_unheard
-from gpuscale.launch.dialects.rows import precision_of, put
+from gpuscale.launch.dialects.rows import precision_of, put, whole
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
-from gpuscale.launch.read.keyed import whole
 from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl
 from gpuscale.launch.read.tables import key_values
