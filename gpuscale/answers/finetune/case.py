@@ -102,13 +102,12 @@ def default_software(method: str, n_gpus: int, asked: Memory | None = None) -> s
 def _has(name: str, asked: Memory, method: str) -> bool:
     """Whether a family has all kinds of parallelism of a question, and its ZeRO stage."""
     has = capabilities_of(trained_by(asked, name, method != "full")[2])
-    stages = (*has.zero_stages, *has.zero_asked)
-    if asked.pp > 1:
-        stages = tuple({*stages} & {*has.zero_pipeline, *has.zero_pipeline_asked})
-    return (
+    stages = {*has.zero_stages, *has.zero_asked}
+    stages &= {*has.zero_pipeline, *has.zero_pipeline_asked} if asked.pp > 1 else stages
+    return bool(
         (asked.tp == 1 or (has.tensor_parallel and (method == "full" or has.adapters_split)))
-        and (asked.pp == 1 or has.pipeline)
-        and (asked.ep == 1 or has.expert_parallel)
+        and has.pipeline >= (asked.pp > 1)
+        and has.expert_parallel >= (asked.ep > 1)
         and (asked.cp == 1 or (asked.cp_kind or "").strip() in ("", *has.cp_kinds) and has.cp_kinds)
         and asked.zero in (None, *stages)
     )

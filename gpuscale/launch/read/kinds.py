@@ -49,6 +49,8 @@ class Kind:
         at = Nested(found, table)
         put(dialect(self.kind), at)
         found.cp_kind = found.cp_kind if found.cp > 1 else None
+        if self.kind not in READERS and found.lora_rank:
+            found.method = "lora"
         put_beyond(at)
         if reader := READERS.get(self.kind):
             reader(at)

@@ -11,6 +11,7 @@ from gpuscale.launch.read.bash.words import Script
 from gpuscale.launch.read.found import UNSET, Found, named_model
 from gpuscale.launch.read.launchers import LAUNCHERS
 from gpuscale.launch.read.nested import Nested
+from gpuscale.launch.read.tables import key_values
 
 STARTERS = tuple(name for name in LAUNCHERS if name not in ("srun", "mpirun", "mpiexec"))
 """Launchers that start training and nothing else."""
@@ -119,15 +120,11 @@ NO_JOB = r"vocab|merge|token|data|index|split|hostfile|template"
 def _put_options(words: list[str], found: Found) -> None:
     """Put what the options of any program mean on the record, and note the others."""
     known = " ".join((*SAID.values(), MODELS, "bf16 fp16")).split()
-    given: dict[str, str] = {}
-    for word, after in zip(words, [*words[1:], "--"], strict=False):
-        if word.startswith("--") or re.match(r"\+{0,2}[a-z_][\w.]*=", word):
-            name, equals, value = word.lstrip("-+").partition("=")
-            key = name.rsplit(".", 1)[-1].replace("-", "_")
-            given[key] = value if equals else "" if after.startswith("--") else after
-            if word.startswith("--") and key not in known:
-                found.not_understood.append(word.partition("=")[0])
-    found.not_understood = list(dict.fromkeys(found.not_understood))
+    options = {key.lstrip("-"): v for key, v in (key_values(words) | options_in(words)).items()}
+    given = {k.rpartition(".")[2]: "" if v is True else str(v) for k, v in options.items()}
+    shown = dict.fromkeys(w.partition("=")[0] for w in words if w.startswith("--"))
+    keys = ((w, w.lstrip("-").rpartition(".")[2].replace("-", "_")) for w in shown)
+    found.not_understood = [word for word, key in keys if key not in known]
     at = Nested(found, given)
     at.put(SAID)
     named = [named_model(given[key]) for key in MODELS.split() if "/" in given.get(key, "")]

@@ -47,7 +47,6 @@ def _torchtune(at: Nested) -> None:
     part = "model" if at.get("model") is not None else "policy_model"
     if at.number(f"{part}.embed_dim"):
         put_shape(found, found.model_name or "model", at.dims("torchtune"), gated=True)
-    found.recompute = found.recompute or "none"
     found.offload_parameters = found.offload_optimizer = at.true("fsdp_cpu_offload")
     stem = builder.rsplit(".", 1)[-1]
     four_bit = stem.startswith("qlora") or at.true("model.quantize_base")
@@ -104,7 +103,6 @@ def _litgpt(at: Nested) -> None:
 def _oumi(at: Nested) -> None:
     """oumi: a trainer of TRL or its own, with sections for adapters, FSDP and DeepSpeed."""
     found = at.found
-    found.recompute = found.recompute or "none"
     if at.true("training.use_peft"):
         four_bit = at.true("peft.q_lora")
         found.method, found.lora_rank = "qlora" if four_bit else "lora", found.lora_rank or 8
@@ -149,13 +147,7 @@ def _prime_rl(at: Nested) -> None:
     found.global_batch_size = batch or found.global_batch_size
 
 
-def _veomni(at: Nested) -> None:
-    """VeOmni: adapters where their rank is said."""
-    at.found.method = "lora" if at.found.lora_rank else "full"
-
-
 READERS = {
-    "veomni": _veomni,
     "torchtune": _torchtune,
     "litgpt": _litgpt,
     "oumi": _oumi,
