@@ -30,3 +30,10 @@ def test_one_that_is_named_is_kept(capsys):
     line = "memory llama3-8b --method full --tp 2 --gpus 8 --software hf-deepspeed"
     assert run(line.split()) == 2
     assert "hf-deepspeed has no tensor parallelism" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["megatron-core:0.12", "megatron-core:2025-06", "nemo:2.2"])
+def test_versions_of_megatron_are_known(named, capsys):
+    line = f"memory llama3-8b --gpus 8 --gpu h100-sxm --software {named}"
+    assert run(line.split()) in (0, 1)
+    assert "llama3-8b" in capsys.readouterr().out

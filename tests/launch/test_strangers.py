@@ -34,6 +34,15 @@ DSTACK = (
     "type: task\ncommands:\n  - python train.py --model_name_or_path a/b "
     "--per_device_train_batch_size 1\nresources:\n  gpu: {gpu}\n"
 )
+FREEZE = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: freeze\ncutoff_len: 64\n"
+CONTEXT = (
+    "parallelism: {context_parallel_size: 4, dp: 4, tp: 2, pp: 1}\n"
+    "tokens: {micro_batch_size: 1, sequence_length: 65536, batch_accumulation_per_replica: 3}\n"
+    "model: {dtype: bfloat16, model_config: {hidden_size: 2048, num_hidden_layers: 36, "
+    "num_attention_heads: 16, num_key_value_heads: 4, intermediate_size: 11008, vocab_size: 9984, "
+    "_attn_implementation: llama3_ring_attention, ring_attn_heads_k_stride: 1}}\n"
+    "optimizer: {zero_stage: 0}\nlighteval: {parallelism: {tp: 2, dp: 4}, batch_size: 8}\n"
+)
 MODULE = "deepspeed --num_gpus 8 --module own.dpo --model_name_or_path a/b --sets c --epochs 2"
 
 
@@ -51,6 +60,13 @@ MODULE = "deepspeed --num_gpus 8 --module own.dpo --model_name_or_path a/b --set
         ("a.yaml", DSTACK.format(gpu="48GB"), {"gpus_per_node": 1}),
         ("a.yaml", DSTACK.format(gpu="A100:80GB:8"), {"gpus_per_node": 8}),
         ("a.sh", MODULE, {"kind": "program"}),
+        ("a.sh", VERL.format(nodes=1) + " actor_rollout_ref.model.lora.rank=8", {"lora_rank": 8}),
+        (
+            "a.yaml",
+            FREEZE,
+            {"beyond": ["freeze: a part of the weights trains, which is not predicted"]},
+        ),
+        ("a.yaml", CONTEXT, {"cp": 4, "cp_kind": "all-gather", "n_gpus": 32, "asked": {}}),
     ],
 )
 def test_what_is_read(name, text, wanted):
