@@ -6,7 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL
-from gpuscale.answers.finetune.wanted import job_facts, layout_of, offload_of, with_habits
+from gpuscale.answers.finetune.wanted import (
+    default_software,
+    job_facts,
+    layout_of,
+    offload_of,
+    trained_by,
+    with_habits,
+)
 from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.answers.saved import command_of, saved_job
 from gpuscale.core.finetune.bench import Bench
@@ -21,7 +28,7 @@ from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_soft
 from gpuscale.io.frameworks import day_of, framework_habits, older_ways
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.maturity import reach_of
-from gpuscale.io.software import capabilities_of, load_software, split_by
+from gpuscale.io.software import load_software
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,37 +87,6 @@ class FinetuneCase:
                 "are not; images are tokens of --seq-len"
             )
         return found
-
-
-ABLE = {False: ("nemo-automodel", "megatron-swift"), True: ("verl",)}
-"""Families that split a model as the usual ones do not, by whether it is RL; the first that can."""
-
-
-def default_software(method: str, n_gpus: int, asked: Memory | None = None) -> str:
-    """Family that people take where they name none; another where that cannot do what is asked.
-
-    >>> default_software("lora", 1), default_software("full", 4), default_software("qlora", 2)
-    ('hf-peft', 'hf-deepspeed', 'fsdp-qlora')
-    """
-    if n_gpus == 1:
-        return "hf-peft"
-    usual = "fsdp-qlora" if method == "qlora" else "hf-deepspeed"
-    able = (usual, "hf-deepspeed", *ABLE[asked is not None and asked.method in RL])
-    return next((name for name in able if asked is None or _has(name, asked, method)), usual)
-
-
-def _has(name: str, asked: Memory, method: str) -> bool:
-    """Whether a family has all kinds of parallelism of a question, and its ZeRO stage."""
-    has = capabilities_of(trained_by(asked, name, method != "full")[2])
-    stages = {*has.zero_stages, *has.zero_asked}
-    stages &= {*has.zero_pipeline, *has.zero_pipeline_asked} if asked.pp > 1 else stages
-    return bool(
-        (asked.tp == 1 or (has.tensor_parallel and (method == "full" or has.adapters_split)))
-        and has.pipeline >= (asked.pp > 1)
-        and has.expert_parallel >= (asked.ep > 1)
-        and (asked.cp == 1 or (asked.cp_kind or "").strip() in ("", *has.cp_kinds) and has.cp_kinds)
-        and asked.zero in (None, *stages)
-    )
 
 
 def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
@@ -235,15 +211,6 @@ def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], Fin
         return known[key]
 
     return site
-
-
-def trained_by(asked: Memory, chosen: str, adapters: bool) -> tuple[Memory, str, SoftwareSpec]:
-    """Question, name and family of what trains: another where the model is split, if it has one."""
-    family = load_software(chosen)
-    if family.trainer and asked.tp * asked.pp * asked.ep > 1:
-        habit = family.finetune.recompute if family.finetune else None
-        asked, chosen = replace(asked, recompute=asked.recompute or habit), family.trainer
-    return asked, chosen, split_by(load_software(chosen), adapters=adapters)
 
 
 def _bench(asked: Memory, loaded: Loaded, own: SoftwareSpec, judge: SoftwareSpec) -> Bench:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.changed import changed
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL, task_of
-from gpuscale.answers.finetune.case import default_software, make_case
+from gpuscale.answers.finetune.case import make_case
 from gpuscale.answers.finetune.memory import job_inputs, kept_job, remedy_table
 from gpuscale.answers.finetune.plan_blocks import (
     MOST_COMPARED,
@@ -26,7 +26,7 @@ from gpuscale.answers.finetune.plan_blocks import (
     time_table,
 )
 from gpuscale.answers.finetune.verdict import verdict_of
-from gpuscale.answers.finetune.wanted import one, settled
+from gpuscale.answers.finetune.wanted import default_software, one, settled
 from gpuscale.answers.finetune.words import part_rows, time_text, trained_words, verdict_text
 from gpuscale.answers.memory import Memory
 from gpuscale.answers.money import bill_of, rate_of

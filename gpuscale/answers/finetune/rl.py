@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.finetune.case import default_software, job_of, make_case
+from gpuscale.answers.finetune.case import job_of, make_case
 from gpuscale.answers.finetune.rl_asked import degrees, replicas, rl_job, steps_of
 from gpuscale.answers.finetune.rl_blocks import (
     RlAnswer,
@@ -22,7 +22,7 @@ from gpuscale.answers.finetune.rl_blocks import (
     taken_of,
 )
 from gpuscale.answers.finetune.verdict import verdict_of
-from gpuscale.answers.finetune.wanted import job_facts, with_rl_habits
+from gpuscale.answers.finetune.wanted import default_software, job_facts, with_rl_habits
 from gpuscale.answers.finetune.words import short_of_host, time_text, verdict_text
 from gpuscale.answers.layout import offloads_of
 from gpuscale.answers.money import bill_of
@@ -232,10 +232,8 @@ of 1.1 to 30 times their means (verl's DAPO of a 7B the most, by the time of its
 def _asking(typed: Any, asked: Memory) -> Asking:
     adapters = asked.rank is not None or bool(asked.targets) or asked.base is not None
     trained = ("qlora" if asked.base in ("nf4", "nf4-nodq") else "lora") if adapters else "full"
-    n_gpus = asked.gpus or 1
-    usual = default_software(trained, n_gpus)
-    software = asked.software or default_software(trained, n_gpus, asked)
-    named = asked.software if software == usual else software
+    software = asked.software or default_software(trained, asked.gpus or 1, asked)
+    named = asked.software if software == default_software(trained, asked.gpus or 1) else software
     facts = job_facts(trained, asked)
     habits = framework_habits(named, facts) if named else {}
     costs = with_rl_habits(rl_costs(load_software(named) if named else None), habits)

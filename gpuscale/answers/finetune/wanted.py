@@ -24,7 +24,7 @@ from gpuscale.core.finetune.parameters import WEIGHTS, FinetuneParameters, kept_
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.frameworks import framework_habits
-from gpuscale.io.software import ranks_of, settle
+from gpuscale.io.software import capabilities_of, load_software, ranks_of, settle, split_by
 
 if TYPE_CHECKING:
     from gpuscale.answers.memory import Memory
@@ -221,3 +221,43 @@ def with_rl_habits(costs: RlCosts, habits: Mapping[str, Habit]) -> RlCosts:
     """Costs and habits of an RL framework, with those of the version that was named."""
     own = {k: read(habits[h].value) for k, (h, read) in RL_OWN.items() if h in habits}
     return replace(costs, **own)
+
+
+ABLE = {False: ("nemo-automodel", "megatron-swift"), True: ("verl",)}
+"""Families that split a model as the usual ones do not, by whether it is RL; the first that can."""
+
+
+def default_software(method: str, n_gpus: int, asked: Memory | None = None) -> str:
+    """Family that people take where they name none; another where that cannot do what is asked.
+
+    >>> default_software("lora", 1), default_software("full", 4), default_software("qlora", 2)
+    ('hf-peft', 'hf-deepspeed', 'fsdp-qlora')
+    """
+    if n_gpus == 1:
+        return "hf-peft"
+    usual = "fsdp-qlora" if method == "qlora" else "hf-deepspeed"
+    able = (usual, "hf-deepspeed", *ABLE[asked is not None and asked.method in RL])
+    return next((name for name in able if asked is None or _has(name, asked, method)), usual)
+
+
+def _has(name: str, asked: Memory, method: str) -> bool:
+    """Whether a family has all kinds of parallelism of a question, and its ZeRO stage."""
+    has = capabilities_of(trained_by(asked, name, method != "full")[2])
+    stages = {*has.zero_stages, *has.zero_asked}
+    stages &= {*has.zero_pipeline, *has.zero_pipeline_asked} if asked.pp > 1 else stages
+    return bool(
+        (asked.tp == 1 or (has.tensor_parallel and (method == "full" or has.adapters_split)))
+        and has.pipeline >= (asked.pp > 1)
+        and has.expert_parallel >= (asked.ep > 1)
+        and (asked.cp == 1 or (asked.cp_kind or "").strip() in ("", *has.cp_kinds) and has.cp_kinds)
+        and asked.zero in (None, *stages)
+    )
+
+
+def trained_by(asked: Memory, chosen: str, adapters: bool) -> tuple[Memory, str, SoftwareSpec]:
+    """Question, name and family of what trains: another where the model is split, if it has one."""
+    family = load_software(chosen)
+    if family.trainer and asked.tp * asked.pp * asked.ep > 1:
+        habit = family.finetune.recompute if family.finetune else None
+        asked, chosen = replace(asked, recompute=asked.recompute or habit), family.trainer
+    return asked, chosen, split_by(load_software(chosen), adapters=adapters)

@@ -62,8 +62,7 @@ def put_unheard(found: Found, table: Mapping[str, Any], heard: set[str], known: 
         last = path.rpartition(".")[2].lower()
         if path in heard or last in ("enabled", "enable") or last in launcher:
             continue
-        before = path.rpartition(".")[0].rpartition(".")[2].lower()
-        last = f"{before}_{last}" if before and last in SIZES else last  # `lora.rank`
+        last = "_".join(path.lower().split(".")[-2:]) if last in SIZES else last  # `lora.rank`
         if (tells := says_how(last, value)) is None or apart.search(path):
             continue
         if tells:

@@ -79,8 +79,7 @@ def whole(value: Any) -> int | None:
 
 def number_of(word: Any) -> int | None:
     """Whole number above 0; None for anything else."""
-    number = whole(word)
-    return number if number and number > 0 else None
+    return number if (number := whole(word)) and number > 0 else None
 
 
 def sharded(word: str) -> int:

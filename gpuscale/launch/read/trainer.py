@@ -294,8 +294,7 @@ def is_command(table: Table) -> bool:
     """Whether a command has the arguments of a trainer of Hugging Face, and not more of its own."""
     named = {"model_name_or_path", "deepspeed"} & set(table)
     own = set(table) - TOLD - set(rl.GRPO_KEYS)
-    for framework in ("trainer", "trl", "llama-factory"):
-        own -= known_keys(framework)
+    own -= known_keys("trainer") | known_keys("trl") | known_keys("llama-factory")
     return "per_device_train_batch_size" in table or bool(named and 2 * len(own) <= len(table))
 
 
