@@ -149,7 +149,7 @@ def test_more_than_two_saved_answers_key_by_key(folder, capsys):
         ("'' h100", "unknown GPU, cluster, model or file ``"),
         ("- h100", "compare reads no standard input"),
         ("no.toml h100", "no.toml: no such file"),
-        ("bad.toml bad.toml", "gpuz: not a key that is known here"),
+        ("bad.toml bad.toml", "did you mean `gpus`?"),
         ("jobs.toml jobs.toml", "holds jobs for `gpuscale check`"),
         ("m.json m.json --set gpu.hbm_bytes=1GB", "a saved answer cannot be changed"),
         ("m.json a.toml", "m.json answers `matmul-time` and a.toml answers `plan`"),
