@@ -711,3 +711,23 @@ def test_a_request_longer_than_the_model_was_made_for_is_said(model, tokens, mor
     short, long = (json.loads(invoke(*line.split(), str(n)).stdout) for n in (1024, tokens))
     assert not any("was made for" in w for w in short["warnings"])
     assert any("was made for" in w for w in long["warnings"]) == more
+
+
+@pytest.mark.parametrize(
+    ("load", "change", "figure"),
+    [
+        (("--concurrency", "4"), "--weights awq", "output_tokens_per_s"),
+        (("--concurrency", "4"), "--weights fp8", "output_tokens_per_s"),
+        ((), "--weights fp8", "at_most_per_s"),
+        ((), "--kv fp8", "at_most_per_s"),
+    ],
+)
+def test_what_would_help_helps_as_much_when_it_is_done(load, change, figure):
+    job = ("llama3.1-70b", "--gpus", "4", "--tp", "4", *load)
+    said = json.loads(invoke("serve", *job, "--json").stdout)
+    told = {point["key"]: point["value"] for point in said["summary"]}
+    assert told["bottleneck"] == ("projections and dense MLPs" if load else "prompts")
+    by = next(part for part in told["would help"].split("; ") if part.startswith(change))
+    gain = 1.0 + float(by.removeprefix(f"{change}: ").split()[0]) / 100
+    then = answer(*job, *change.split())
+    assert then[figure] / said["result"][figure] == pytest.approx(gain, rel=0.05)

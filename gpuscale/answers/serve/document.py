@@ -131,7 +131,7 @@ def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> 
         "serve",
         inputs_of(asked, case),
         result,
-        serve_summary(asked, said, result),
+        serve_summary(asked, case, best, said, result),
         details_of(asked, case, wanted, choice, result, price),
         warnings=(*case.loaded.warnings, *case.notes),
         answered_no=not result.meets,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import ServeCase
     from gpuscale.answers.serve.records import ServeAnswer, Served
+    from gpuscale.core.serving.choose import FoundReplica
     from gpuscale.core.serving.maturity import EngineMaturity
 
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "llamacpp": "llama.cpp"}
@@ -90,8 +91,12 @@ def age_text(case: ServeCase, engine: str) -> str:
     return f"as it comes: this architecture is {since}, newer than what is measured there"
 
 
-def serve_summary(asked: Serve, said: str, r: ServeAnswer) -> list[Point]:
+def serve_summary(
+    asked: Serve, case: ServeCase, best: FoundReplica, said: str, r: ServeAnswer
+) -> list[Point]:
     """Verdict, layout, latencies with their intervals, throughput, memory, money, what next."""
+    from gpuscale.answers.serve.helps import held_back, would_help
+
     layout = f"{r.replicas} x {r.label}" if r.replicas > 1 else r.label
     ranks = "; DPA: ranks of data-parallel attention, each with its own requests"
     points: list[Point] = [
@@ -117,7 +122,7 @@ def serve_summary(asked: Serve, said: str, r: ServeAnswer) -> list[Point]:
         price = f"at {r.usd_per_gpu_hour:.4g} USD per GPU-hour" if r.usd_per_gpu_hour else ""
         cost = f"{r.usd_per_million_output_tokens:.3g} USD per million output tokens"
         points.append(Point("cost", cost, price))
-    points += taken_points(r.taken)
+    points += [*held_back(best), *would_help(asked, case, best), *taken_points(r.taken)]
     if r.launch:
         line = r.launch[0]
         shown = (line, "") if len(line) < LONGEST else ("--show launch", "the line that starts it")
