@@ -142,12 +142,10 @@ MAKE = {
 def _refuse_unsaid(question: type[Question], given: Mapping[str, Any]) -> None:
     """Refuse options that a question has not, and the lack of those that it must have."""
     fields = fields_of(question)
-    for key in given:
-        if key not in fields:
-            raise unknown_name("option", key, fields)
-    for name, (field, _) in fields.items():
-        if field.default is ... and name not in given:
-            raise GpuscaleError(f"missing: {name.replace('_', ' ')}")
+    if unknown := [name for name in given if name not in fields]:
+        raise unknown_name("option", unknown[0], fields)
+    if lost := [n for n, (field, _) in fields.items() if field.default is ... and n not in given]:
+        raise GpuscaleError(f"missing: {lost[0].replace('_', ' ')}")
 
 
 def names_json() -> str:

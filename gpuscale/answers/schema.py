@@ -12,26 +12,13 @@ from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.core.quantity import dimension_of
 from gpuscale.core.records import Term
 from gpuscale.errors import unknown_name
+from gpuscale.meant import packaged
 from gpuscale.render.data import SCHEMA
 from gpuscale.render.document import Document, Point, Text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-UNIT_TEXT = {
-    "bytes": "byte",
-    "bytes_per_s": "byte/s",
-    "flop": "FLOP",
-    "flop_per_s": "FLOP/s",
-    "s": "s",
-    "hz": "Hz",
-    "w": "W",
-    "j": "J",
-    "usd": "USD",
-    "usd_per_hour": "USD/h",
-    "usd_per_kwh": "USD/kWh",
-    "tokens": "tokens",
-    "frac": "share, 0 to 1",
-}
+UNIT_TEXT: dict[str, str] = packaged("labels.toml")["unit"]
 
 
 def of_types(command: str, results: Sequence[Any], verdict: type) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from gpuscale.core.run.bill import Draw, Making, Rate, Site
 from gpuscale.core.run.checkpoint import Saver
 from gpuscale.core.run.failures import Fleet
-from gpuscale.errors import unknown_name
+from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import looks_like_path, preset_files, preset_path
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import Table, read_toml
@@ -35,9 +35,13 @@ KEPT_DAYS = 90
 def today() -> datetime.date:
     """Date that ages are counted to; `SOURCE_DATE_EPOCH` fixes it."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if epoch.isdigit():
+    if not epoch:
+        return datetime.date.today()
+    try:
         return datetime.datetime.fromtimestamp(int(epoch), datetime.timezone.utc).date()
-    return datetime.date.today()
+    except (ValueError, OverflowError, OSError):
+        said = f"SOURCE_DATE_EPOCH: seconds since 1970 are wanted, got `{epoch[:20]}`"
+        raise GpuscaleError(said) from None
 
 
 @lru_cache(maxsize=32)

@@ -35,6 +35,8 @@ MARK = Colour("#b3261e", "#ff8a80")
 GOOD = Colour("#116329", "#56d364")
 
 _TABLES = tomli.loads((Path(__file__).parent / "assets" / "palette.toml").read_text("utf-8"))
+LETTERS: dict[str, str] = _TABLES["letters"]
+"""Kinds of work that are drawn in time, and their letters; bubbles are what is left."""
 
 MEANINGS: Mapping[str, Colour] = {k: Colour(*colours) for k, colours in _TABLES["meaning"].items()}
 """Meaning -> its colour."""

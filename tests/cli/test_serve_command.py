@@ -731,3 +731,11 @@ def test_what_would_help_helps_as_much_when_it_is_done(load, change, figure):
     gain = 1.0 + float(by.removeprefix(f"{change}: ").split()[0]) / 100
     then = answer(*job, *change.split())
     assert then[figure] / said["result"][figure] == pytest.approx(gain, rel=0.05)
+
+
+@pytest.mark.parametrize("epoch", ["abc", "1e9", "9" * 30])
+def test_a_date_that_is_none_is_an_error(monkeypatch, epoch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    done = invoke("serve", "llama3.1-8b", "--gpu", "h100")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "SOURCE_DATE_EPOCH" in done.stderr

@@ -7,27 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve import reading
 from gpuscale.answers.serve.measured import Price, itself, widths
+from gpuscale.answers.summary import figures_of
 from gpuscale.core.serving.capacity import LatencyLimit
 from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, copies_needed
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.extras import HOST_READ_EFF
-from gpuscale.render.document import Column, Facts, Table, Text
+from gpuscale.render.document import Column, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import ServeCase
     from gpuscale.answers.serve.records import PoolLine, ServeAnswer, ServeRow
-    from gpuscale.render.document import Block
+    from gpuscale.render.document import Block, Point
 
 
 def details_of(
-    asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer, price: Price
+    said: list[Point], case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer, price: Price
 ) -> dict[str, list[Block]]:
     """Verdict, table of layouts, what it rests on, lines to start and to check it."""
     from gpuscale.answers.changed import changed
 
     layouts: list[Block] = [Text(head(case, wanted, choice, r)), table(case, wanted, r, price)]
-    layouts += [Text(ratios(choice))] if "," in asked.where else []
+    layouts += [Text(ratios(choice))] if ": " in r.label else []  # kinds of GPUs
     layouts += [Text(rest)] if (rest := others(choice)) else []
     pools: list[Block] = [pool_table(r.pools)] if r.pools else []
     pools += [Text(waiting)] if r.pools and (waiting := idle_pool(r.pools)) else []
@@ -36,7 +37,7 @@ def details_of(
     return {
         "layouts": layouts,
         "figures": [
-            Facts(facts(wanted, r)),
+            figures_of(said, *facts(wanted, r)),
             *pools,
             Text("\n".join(footed)),
             *changed(case.loaded),
@@ -271,11 +272,10 @@ def facts(wanted: Wanted, r: ServeAnswer) -> list[tuple[str, str, str]]:
     """Throughput, times, cache."""
     rows = []
     if r.output_tokens_per_s is not None and r.total_tokens_per_s is not None:
-        note = f"{figure(r.total_tokens_per_s)} with prompts, {figure(r.requests_per_s)} requests/s"
-        rows.append(("throughput", f"{figure(r.output_tokens_per_s)} output tokens/s", note))
-    if r.ttft_mean_s is not None and r.tpot_mean_s is not None:
-        rows.append(("TTFT", f"{ms(r.ttft_mean_s)} ms mean", f"p99 {ms(r.ttft_p99_s)} ms"))
-        rows.append(("TPOT", f"{ms(r.tpot_mean_s)} ms mean", f"p99 {ms(r.tpot_p99_s)} ms"))
+        usd, note = r.usd_per_million_tokens, f"{figure(r.requests_per_s)} requests/s"
+        note += f", {usd:.3g} USD per million tokens" if usd else ""
+        rows.append(("p99", f"TTFT {ms(r.ttft_p99_s)} ms", f"TPOT {ms(r.tpot_p99_s)} ms"))
+        rows.append(("with prompts", f"{figure(r.total_tokens_per_s)} tokens/s", note))
     if r.alone_tpot_s and r.alone_ttft_s and wanted.concurrency != 1:
         note = f"the first after {ms(r.alone_ttft_s)} ms"
         rows.append(("one user alone", f"{figure(1.0 / r.alone_tpot_s)} tokens/s", note))
@@ -284,9 +284,6 @@ def facts(wanted: Wanted, r: ServeAnswer) -> list[tuple[str, str, str]]:
     room = f"{r.kv_tokens:,.0f} tokens" if math.isfinite(r.kv_tokens) else "no limit"
     held = f"{figure(r.sequences_with_room)} sequences of the mean length in a replica"
     rows.append(("cache", room, f"of an attention rank, {r.kv}; {held}"))
-    if r.usd_per_million_output_tokens is not None and r.usd_per_million_tokens is not None:
-        note = f"{r.usd_per_million_tokens:.3g} USD/M tokens in all"
-        rows.append(("cost", f"{r.usd_per_million_output_tokens:.3g} USD/M output", note))
     return rows
 
 

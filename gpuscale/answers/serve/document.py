@@ -127,12 +127,13 @@ def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> 
     if edge := at_the_edge(case, best.candidate.what):
         result = replace(result, fits=False, meets=False)
         said = f"{edge} {said}"
+    points = serve_summary(asked, case, best, said, result)
     return Document.layered(
         "serve",
         inputs_of(asked, case),
         result,
-        serve_summary(asked, case, best, said, result),
-        details_of(asked, case, wanted, choice, result, price),
+        points,
+        details_of(points, case, wanted, choice, result, price),
         warnings=(*case.loaded.warnings, *case.notes),
         answered_no=not result.meets,
         terms=terms_of(case, best, result, shown),

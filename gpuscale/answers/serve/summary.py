@@ -95,25 +95,21 @@ def serve_summary(
     asked: Serve, case: ServeCase, best: FoundReplica, said: str, r: ServeAnswer
 ) -> list[Point]:
     """Verdict, layout, latencies with their intervals, throughput, memory, money, what next."""
-    from gpuscale.answers.serve.helps import held_back, would_help
+    from gpuscale.answers.serve.helps import helps
 
     layout = f"{r.replicas} x {r.label}" if r.replicas > 1 else r.label
     ranks = "; DPA: ranks of data-parallel attention, each with its own requests"
+    ranks *= "DPA" in layout
     points: list[Point] = [
         Point("verdict", said, tone="good" if r.meets else "bad"),
-        Point(
-            "layout",
-            layout,
-            f"{r.engine}, weights {r.weights}, cache {r.kv}{ranks * ('DPA' in layout)}",
-        ),
+        Point("layout", layout, f"{r.engine}, weights {r.weights}, cache {r.kv}{ranks}"),
     ]
     for name in ("ttft", "tpot"):
-        mean, p50, p95, low, high = (
-            getattr(r, f"{name}_{key}_s") for key in ("mean", "p50", "p95", "low", "high")
-        )
-        if mean is not None:
-            note = f"mean (80 %: {ms(low)} to {ms(high)} ms), p50 {ms(p50)}, p95 {ms(p95)} ms"
-            points.append(Point(name.upper(), f"{ms(mean)} ms", note))
+        keys = ("mean", "p50", "p95", "low", "high")
+        mean, p50, p95, low, high = (ms(getattr(r, f"{name}_{key}_s")) for key in keys)
+        if mean != "-":
+            note = f"mean (80 %: {low} to {high} ms), p50 {p50}, p95 {p95} ms"
+            points.append(Point(name.upper(), f"{mean} ms", note))
     if r.output_tokens_per_s is not None:
         note = f"{figure(r.tokens_per_s_per_gpu)} a GPU, {figure(r.tokens_per_s_per_user)} a user"
         points.append(Point("throughput", f"{figure(r.output_tokens_per_s)} tokens/s", note))
@@ -122,7 +118,7 @@ def serve_summary(
         price = f"at {r.usd_per_gpu_hour:.4g} USD per GPU-hour" if r.usd_per_gpu_hour else ""
         cost = f"{r.usd_per_million_output_tokens:.3g} USD per million output tokens"
         points.append(Point("cost", cost, price))
-    points += [*held_back(best), *would_help(asked, case, best), *taken_points(r.taken)]
+    points += [*helps(asked, case, best), *taken_points(r.taken)]
     if r.launch:
         line = r.launch[0]
         shown = (line, "") if len(line) < LONGEST else ("--show launch", "the line that starts it")

@@ -9,19 +9,19 @@ from gpuscale.core.records import Term, term_of
 from gpuscale.core.run.time import SECONDS_PER_HOUR
 from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.disaggregated import PooledService
-from gpuscale.core.serving.forward import decode_step, pass_time
+from gpuscale.core.serving.forward import DecodeStep, decode_step, pass_time
 from gpuscale.core.serving.percentiles import LoadResult
 from gpuscale.core.serving.records import Batch, PassTime
 from gpuscale.core.serving.service import Service
 
 PARTS = {
     "linear_s": "projections and dense MLPs: products of their shapes, core/serving/kernels.py",
-    "attention_s": "cache read once, or its multiplications; core/serving/kernels.py",
-    "experts_s": "experts met, read once, rows filled up to tiles; core/serving/kernels.py",
-    "communication_s": "all-reduces, exchange of experts, hops; core/serving/exchange.py",
-    "small_s": "norms, rotary, routing, residuals; core/serving/forward.py",
+    "attention_s": "attention: cache read once, or its multiplications; core/serving/kernels.py",
+    "experts_s": "experts: those met, read once, rows filled up to tiles; core/serving/kernels.py",
+    "communication_s": "communication: all-reduces, exchanges, hops; core/serving/exchange.py",
+    "small_s": "norms and the like: rotary, routing, residuals; core/serving/forward.py",
     "head_s": "output head",
-    "host_s": "scheduler beside the GPU, launches that it waits for",
+    "host_s": "host: scheduler beside the GPU, launches that it waits for",
 }
 
 
@@ -82,10 +82,16 @@ def pass_term(
     return term_of(name, "s", formula, source, *children, **{name: parts.total_s, **more})
 
 
+def decode_pass(service: Service, sequences: float) -> DecodeStep:
+    """One pass over a number of sequences at their mean context."""
+    each = max(1.0, sequences / service.replica.pp)
+    context = service.demand.mean_context
+    return decode_step(service.model, service.replica, service.site, each, context)
+
+
 def _decode(service: Service, sequences: float) -> Term:
     """Time per token without prompts: one pass over the mean number of sequences."""
-    each, context = max(1.0, sequences / service.replica.pp), service.demand.mean_context
-    step = decode_step(service.model, service.replica, service.site, each, context)
+    step, context = decode_pass(service, sequences), service.demand.mean_context
     return pass_term(
         "decode_pass_per_token_s",
         step.parts,

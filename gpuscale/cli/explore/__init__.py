@@ -25,4 +25,4 @@ def begin(task: str, given: Mapping[str, str]) -> None:
         ) from None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise GpuscaleError("`gpuscale explore` needs a terminal", "a pipe takes `gpuscale plan`")
-    Explorer(ExploredJob(task, {**given, **TASKS[task][2]})).run()
+    Explorer(ExploredJob(task, {**given, **TASKS[task]["first"]})).run()

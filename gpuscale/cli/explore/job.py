@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from gpuscale.answers.answer import ask
@@ -13,46 +14,29 @@ from gpuscale.answers.origins import OPTIONS
 from gpuscale.answers.saved import command_line
 from gpuscale.answers.table import question_of
 from gpuscale.io.presets import preset_names
+from gpuscale.io.toml import read_toml
 from gpuscale.render.data import plain
 from gpuscale.render.document import Document
 from gpuscale.render.pictures.chart import Axis
 
 TIME, MEMORY = Axis("step", "s"), Axis("memory", "bytes")
-DOUBLED = tuple(str(2**k) for k in range(18))
-DEGREES = ("", *DOUBLED[:8])
 MACHINE = ("model", "gpu", "gpus")
 LAYOUT = "tp pp cp ep vpp zero micro_batch recompute".split()
 """Options that pin a layout."""
 
-VALUES: Mapping[str, Sequence[str]] = {
-    "gpus": DOUBLED,
-    "method": ("lora", "qlora", "dora", "full"),
-    **dict.fromkeys(("tp", "pp", "cp", "ep", "vpp", "micro_batch"), DEGREES),
-    "zero": ("", "0", "1", "2", "3"),
-    "recompute": ("", "none", "selective", "full"),
-    "precision": ("", "bf16", "fp8", "mxfp8", "nvfp4"),
-    "seq_len": ("", *DOUBLED[9:]),
-    "input": DOUBLED[7:],
-    "output_len": DOUBLED[5:13],
-    "concurrency": ("", *DOUBLED[:11]),
-    "weights": ("", "bf16", "fp8", "nvfp4", "awq"),
-}
-"""Dimension -> what the arrow keys walk through; empty is what the planner takes."""
+_WALKED = read_toml(Path(__file__).with_name("walked.toml"))
+TASKS: Mapping[str, Mapping[str, Any]] = _WALKED["tasks"]
+"""Task -> its command, its dimensions beside model and machine, where these begin, its table."""
 
-TASKS: Mapping[str, tuple[str, Sequence[str], Mapping[str, str]]] = {
-    "pretrain": ("plan", (*LAYOUT, "precision", "seq_len"), {}),
-    "fine-tune": (
-        "plan",
-        ("method", "micro_batch", "zero", "recompute", "seq_len"),
-        {"method": "lora"},
-    ),
-    "serve": (
-        "serve",
-        ("tp", "input", "output_len", "concurrency", "weights"),
-        {"input": "1024", "output_len": "256"},
-    ),
-}
-"""Task -> its command, its dimensions beside model and machine, and where these begin."""
+
+def values(name: str) -> Sequence[str]:
+    """Values of a dimension; empty is what the planner takes."""
+    if name in ("model", "gpu"):
+        return preset_names(name)
+    free = _WALKED["doubled_or_free"]
+    if ends := _WALKED["doubled"].get(name) or free.get(name):
+        return [*[""] * (name in free), *(str(2**k) for k in range(ends[0], ends[1] + 1))]
+    return list(_WALKED["named"][name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +49,16 @@ class ExploredJob:
     @property
     def dimensions(self) -> tuple[str, ...]:
         """Options under the cursor keys."""
-        return (*MACHINE, *TASKS[self.task][1])
+        return (*MACHINE, *TASKS[self.task]["dimensions"])
 
     @property
     def line(self) -> str:
         """Command line that asks the same."""
-        return command_line(question_of(TASKS[self.task][0]), self._said())
+        return command_line(question_of(TASKS[self.task]["command"]), self._said())
 
     def about(self, name: str) -> str:
         """Say what a dimension means, in the words of its option."""
-        return fields_of(question_of(TASKS[self.task][0]))[name][0].help
+        return fields_of(question_of(TASKS[self.task]["command"]))[name][0].help
 
     def with_(self, **changed: str) -> ExploredJob:
         """Return the job with other options; an empty one is left to the planner."""
@@ -86,20 +70,19 @@ class ExploredJob:
 
     def stepped(self, name: str, by: int) -> ExploredJob:
         """Take the next value of a dimension, or the one before."""
-        known = preset_names(name) if name in ("model", "gpu") else VALUES[name]
-        now = self.given.get(name, "")
+        known, now = values(name), self.given.get(name, "")
         at = known.index(now) if now in known else _place(now, known)
         return self.with_(**{name: known[min(max(at + by, 0), len(known) - 1)]})
 
     def as_task(self, task: str) -> ExploredJob:
         """Ask another task of the same model and machine."""
         stays = {name: self.given[name] for name in MACHINE}
-        return ExploredJob(task, {**stays, **TASKS[task][2]})
+        return ExploredJob(task, {**stays, **TASKS[task]["first"]})
 
     def answer(self) -> Document:
         """Answer it; the last answers are kept."""
         more = {"alternatives": "16"} if self.task == "pretrain" else {}
-        return _answered(TASKS[self.task][0], tuple((more | self._said()).items()))
+        return _answered(TASKS[self.task]["command"], tuple((more | self._said()).items()))
 
     def _said(self) -> dict[str, str]:
         known = self.dimensions
@@ -124,13 +107,6 @@ class PinnableRow:
 
     cells: tuple[str, ...]
     pins: Mapping[str, str]
-
-
-HEADERS = {
-    "pretrain": ("layout", "step", "memory", "MFU", "why"),
-    "fine-tune": ("software", "layout", "step", "memory"),
-    "serve": ("layout", "at most", "tok/s/user", "tok/s/GPU", "USD/Mtok"),
-}
 
 
 def rows(job: ExploredJob, document: Document) -> list[PinnableRow]:

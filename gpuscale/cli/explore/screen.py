@@ -12,7 +12,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import DataTable, Footer, Input, OptionList, Static
 
-from gpuscale.cli.explore.job import HEADERS, TASKS, ExploredJob, PinnableRow, rows
+from gpuscale.cli.explore.job import TASKS, ExploredJob, PinnableRow, rows
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document
 from gpuscale.render.layers import LABEL_WIDTH, lines_of, summary_of
@@ -120,7 +120,7 @@ class Explorer(App[None]):  # type: ignore[misc]
         self.found = rows(job, document)
         table = self.query_one("#layouts", DataTable)
         table.clear(columns=True)
-        table.add_columns(*HEADERS[job.task])
+        table.add_columns(*TASKS[job.task]["headers"])
         for row in self.found:
             table.add_row(*row.cells)
 

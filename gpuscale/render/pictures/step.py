@@ -7,22 +7,9 @@ from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.timeline.replay import Event, StepTimeline
 from gpuscale.core.words import EVENT_KINDS
+from gpuscale.render.palette import LETTERS
 from gpuscale.render.pictures.chart import Axis, Gantt, Lines, Mark, Series, Span, Stack
 from gpuscale.render.pictures.known import layout_words, memory_stack
-
-LETTERS = {
-    "forward": "F",
-    "backward": "B",
-    "weights": "W",
-    "recompute": "R",
-    "gather": "g",
-    "optimizer": "O",
-    "dp": "D",
-    "straggler": "s",
-    "host": "h",
-    "skipped": "~",
-}
-"""Kinds that are drawn, and their letters; bubbles are what is left."""
 
 PASSES_SHOWN = 32
 """Most passes of a stage in half a picture: as many as leave room for their numbers."""
