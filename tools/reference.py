@@ -128,12 +128,10 @@ def _annotations(cls: type) -> dict[str, str]:
 
 def _keys(cls: Any) -> Iterator[tuple[str, bool, Any]]:
     """(name, whether required, default) of the keys of a spec or a kind of mixer."""
-    if dataclasses.is_dataclass(cls):
-        for field in dataclasses.fields(cls):
-            yield field.name, field.default is dataclasses.MISSING, field.default
-        return
-    for name, known in cls.model_fields.items():
-        yield name, known.is_required(), known.default if known.default_factory is None else None
+    missing = dataclasses.MISSING
+    for field in dataclasses.fields(cls):
+        given = field.default is not missing or field.default_factory is not missing
+        yield field.name, not given, None if field.default is missing else field.default
 
 
 def _spec_rows(cls: Any) -> Iterator[Sequence[str]]:

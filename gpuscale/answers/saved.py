@@ -44,10 +44,8 @@ def saved_job(
     if gradients_bytes == GRADIENT_BYTES["bf16"] and software in TOLD_GRADIENTS:
         settings = {"gradients": "bf16", **(settings or {})}
     return {
-        "model": model.model_dump(mode="json", exclude_none=True, exclude={"sources"}),
-        "cluster": cluster.model_dump(
-            mode="json", exclude_none=True, exclude={"sources": True, "gpu": {"sources"}}
-        ),
+        "model": _kept(model.model_dump()),
+        "cluster": _kept(cluster.model_dump()),
         "software": software,
         "layout": asdict(layout),
         "stage_layers": list(stage_layers),
@@ -101,6 +99,14 @@ def launch_of(job: Any) -> TrainingLaunch:
         command=saved.command[:2000],
         estimate=tuple(line[:400] for line in saved.estimate),
     )
+
+
+def _kept(value: Any) -> Any:
+    """Leave out what is not said, and where it is from."""
+    if isinstance(value, dict):
+        said = {k: v for k, v in value.items() if v is not None and k != "sources"}
+        return {k: _kept(v) for k, v in said.items()}
+    return [_kept(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def launched(job: Callable[[], Mapping[str, Any]]) -> Callable[[str], str]:

@@ -5,12 +5,19 @@ They are schemas for pydantic, which core itself does not import.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 from gpuscale.core.quantity import MAX_ABS, parse
 
 STRICT: dict[str, str | bool] = {"extra": "forbid", "allow_inf_nan": False}
 """``__pydantic_config__`` of a record that a file fills: a typo in a key is an error."""
+
+
+def before(read: Callable[[Any], Any], schema: Any) -> dict[str, Any]:
+    """Return pydantic's schema of what is read before it is held to another one."""
+    wrapped = {"type": "no-info", "function": read}
+    return {"type": "function-before", "function": wrapped, "schema": schema}
 
 
 class Within(NamedTuple):
@@ -48,12 +55,11 @@ class Several(NamedTuple):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Give pydantic its schema."""
+        return before(self.read, handler(source))
 
-        def read(value: Any) -> Any:
-            return (value,) if isinstance(value, (str, int, float)) else value
-
-        wrapped = {"type": "no-info", "function": read}
-        return {"type": "function-before", "function": wrapped, "schema": handler(source)}
+    def read(self, value: Any) -> Any:
+        """Put one alone into a tuple."""
+        return (value,) if isinstance(value, (str, int, float)) else value
 
 
 class Measured(NamedTuple):
@@ -66,20 +72,16 @@ class Measured(NamedTuple):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Give pydantic its schema."""
-
-        def read(value: Any) -> Any:
-            if isinstance(value, bool) and self.dim != "count":
-                raise ValueError("a number with a unit is wanted, not true/false")
-            return parse(value, self.dim) if isinstance(value, str) else value
-
         steps = [{"type": "float", "gt": 0}] if self.least > 0 else []  # the plainer thing to say
         bounds = Within(self.least, self.most, self.above)
         steps.append(bounds.__get_pydantic_core_schema__(source, handler))
-        return {
-            "type": "function-before",
-            "function": {"type": "no-info", "function": read},
-            "schema": {"type": "chain", "steps": steps},
-        }
+        return before(self.read, {"type": "chain", "steps": steps})
+
+    def read(self, value: Any) -> Any:
+        """Read text with a unit."""
+        if isinstance(value, bool) and self.dim != "count":
+            raise ValueError("a number with a unit is wanted, not true/false")
+        return parse(value, self.dim) if isinstance(value, str) else value
 
 
 PositiveInt = Annotated[int, Within(1, 10**9)]

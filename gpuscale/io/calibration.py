@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.presets import find_preset
+from gpuscale.io.presets import find_preset, is_own
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import Table, read_toml
 
@@ -213,9 +213,11 @@ T = TypeVar("T")
 def _validated(
     model: type[T], kind: str, name: str, general: str, calibration: str | Path | None
 ) -> T:
-    table = merged(_table(kind, name, general, 0), overlay_of(kind, name, calibration))
+    overlay, path = overlay_of(kind, name, calibration), find_preset(kind, name)
+    table = merged(_table(kind, name, general, 0), overlay)
     table["name"] = name
-    return checked(model, table, f"{kind}.{name}")
+    own = not overlay and (path is None or is_own(str(path)))
+    return checked(model, table, f"{kind}.{name}", own=own)
 
 
 def _table(kind: str, name: str, general: str, depth: int) -> Table:

@@ -14,6 +14,7 @@ from gpuscale.core.step.records import Hardware, Software
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import shipped
 from gpuscale.io.software import load_software, software_record
+from gpuscale.io.spec_errors import checked
 from gpuscale.io.step import Calibration, load_calibration, step_hardware
 from gpuscale.io.toml import Table, read_toml
 from gpuscale.specs.cluster import ClusterSpec
@@ -86,8 +87,8 @@ def as_loaded(p: FinetuneParameters, job: Job) -> FinetuneParameters:
 
 @lru_cache(maxsize=1)
 def _fitted() -> dict[str, float]:
-    table = read_toml(shipped("run/rl.toml"))
-    return {k: FittedValue.model_validate(v).value for k, v in table.items()}
+    path = str(shipped("run/rl.toml"))
+    return {k: checked(FittedValue, v, path).value for k, v in read_toml(path).items()}
 
 
 def rl_costs(software: SoftwareSpec | None = None) -> RlCosts:

@@ -148,9 +148,10 @@ def _unit_layouts() -> dict[str, UnitLayout]:
     from gpuscale.core.kernel.chip import UnitLayout
 
     found: dict[str, UnitLayout] = {}
-    for name, table in _read(str(preset_path("run", "units")))[0].items():
+    path = str(preset_path("run", "units"))
+    for name, table in _read(path)[0].items():
         names = (name, *table.pop("also", ()))
-        found |= dict.fromkeys(names, checked(UnitLayout, table, f"units.toml: {name}"))
+        found |= dict.fromkeys(names, checked(UnitLayout, table, f"{path}: {name}"))
     return found
 
 

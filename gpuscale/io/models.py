@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.core.formats import FORMATS, format_name, number_format
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.presets import find_preset, looks_like_path, preset_path
+from gpuscale.io.presets import find_preset, is_own, looks_like_path, preset_path
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.text import STDIN, read_text
 from gpuscale.io.toml import Table, parse_toml
@@ -125,13 +125,13 @@ def load_model(arg: str) -> LoadedModel:
     that is wrong with the argument or the file.
     """
     if arg == "-":
-        return _loaded(read_text(arg), STDIN, None)
+        return _loaded(read_text(arg), STDIN)
     if not arg.strip():
         raise GpuscaleError("the model name is empty", "list them with `gpuscale presets`")
     path = _as_path(arg)
     if path is None or (not os.path.exists(path) and _hub_name(arg) != arg):
         return _by_name(arg)
-    return _loaded(read_text(path), os.fspath(path), None)
+    return _loaded(read_text(path), os.fspath(path))
 
 
 def _by_name(arg: str) -> LoadedModel:
@@ -139,13 +139,13 @@ def _by_name(arg: str) -> LoadedModel:
     name = _hub_name(arg)
     path = find_preset("model", name)
     if path is not None:
-        return _seeing(name, _loaded(read_text(path), f"preset {path.stem}", True))
+        return _seeing(name, _preset(path))
     if name != arg:
         from gpuscale.io.this_machine import cached_config
 
         path = cached_config(arg)
         if path is not None:
-            return _loaded(read_text(path), os.fspath(path), None)
+            return _loaded(read_text(path), os.fspath(path))
 
     meant = read_hub_name(name, lambda short: find_preset("model", short) is not None)
     if meant is not None:
@@ -156,7 +156,13 @@ def _by_name(arg: str) -> LoadedModel:
             f"fetch it with `hf download {arg} config.json`, or give the file itself",
         )
     path = preset_path("model", arg)
-    return _loaded(read_text(path), f"preset {path.stem}", True)
+    return _preset(path)
+
+
+def _preset(path: Path) -> LoadedModel:
+    where = f"preset {path.stem}"
+    table = parse_toml(read_text(path), where)
+    return _checked(model_from_table(table, where, own=is_own(str(path))), (), where)
 
 
 def _seeing(name: str, found: LoadedModel) -> LoadedModel:
@@ -170,7 +176,7 @@ def _seeing(name: str, found: LoadedModel) -> LoadedModel:
 def _of_shape(arg: str, meant: HubName) -> LoadedModel:
     """Preset whose layers a model of another name has, in the format that its name says."""
     path = preset_path("model", meant.model)
-    found = _seeing(meant.model, _loaded(read_text(path), f"preset {path.stem}", True))
+    found = _seeing(meant.model, _preset(path))
     stored = meant.stored
     told = f"{arg[:100]}: taken as preset {path.stem}"
     spec = found.spec
@@ -211,9 +217,9 @@ def _as_path(arg: str) -> Path | None:
     return path
 
 
-def _loaded(text: str, where: str, toml: bool | None) -> LoadedModel:
+def _loaded(text: str, where: str) -> LoadedModel:
     is_json = text.lstrip().startswith("{") or where.lower().endswith(".json")
-    if toml or not is_json:
+    if not is_json:
         return _checked(model_from_table(parse_toml(text, where), where), (), where)
     from gpuscale.io.hf import spec_from_config
 
@@ -230,11 +236,11 @@ def _checked(spec: ModelSpec, warnings: tuple[str, ...], where: str) -> LoadedMo
     return LoadedModel(spec, warnings, where)
 
 
-def model_from_table(table: Table, where: str) -> ModelSpec:
-    """Make a model of a TOML table; `where` names its origin in errors."""
+def model_from_table(table: Table, where: str, *, own: bool = False) -> ModelSpec:
+    """Make a model of a TOML table; `where` names its origin in errors, `own`: of the package."""
     from gpuscale.specs.model import ModelSpec
 
-    return checked(ModelSpec, table, where)
+    return checked(ModelSpec, table, where, own=own)
 
 
 def parse_json(text: str, where: str) -> Table:

@@ -35,6 +35,13 @@ OWN = tuple(folder / "presets" for folder in Path(__file__).resolve().parents[1:
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._+-]*")
 
+_OWN_TEXT = tuple(f"{folder}{os.sep}" for folder in OWN)
+
+
+def is_own(where: str) -> bool:
+    """Whether a text is the path of a file of the package's own presets."""
+    return where.startswith(_OWN_TEXT)
+
 
 def preset_roots() -> tuple[Path, ...]:
     """Folders that hold presets, the first one wins.

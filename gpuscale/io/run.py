@@ -63,7 +63,7 @@ def row(table: str, name: str, spec: type[S], noun: str, /, **more: str) -> S:
     key = name.strip().lower()
     if key not in rows:
         raise unknown_name(noun, name, rows, f"known: {', '.join(list(rows)[:12])}")
-    return checked(spec, {**rows[key], **more}, f"{table}.toml: {key}")
+    return checked(spec, {**rows[key], **more}, f"{preset_files('run')[table]}: {key}")
 
 
 def _known(table: str, name: str, spec: type[S]) -> S | None:
@@ -144,12 +144,13 @@ def load_module(name: str) -> specs.ModuleRow | None:
     modules = _table("parts")["module"]
     if name not in modules:
         raise unknown_name("module", name, modules, f"known: {', '.join(modules)}")
-    return checked(specs.ModuleRow, modules[name], f"parts.toml: module {name}")
+    return checked(specs.ModuleRow, modules[name], f"{preset_files('run')['parts']}: module {name}")
 
 
 def load_link_price(link_bytes_per_s: float) -> specs.LinkRow | None:
     """Price of an optical link of a speed; None where none is published."""
-    rows = [checked(specs.LinkRow, t, "parts.toml: link") for t in _table("parts")["link"].values()]
+    path = f"{preset_files('run')['parts']}: link"
+    rows = [checked(specs.LinkRow, t, path) for t in _table("parts")["link"].values()]
     return next((r for r in rows if abs(r.link_bytes_per_s / link_bytes_per_s - 1) < 1e-6), None)
 
 

@@ -35,6 +35,9 @@ FLASH_FACTORS = {"1": "flash1_factor", "2": "flash2_factor"}
 """Parameter of an architecture for each generation of FlashAttention; the best kernel is 1."""
 
 
+FIELDS = {f.name for f in fields(SoftwareSpec)}
+
+
 def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     """Framework family by preset name or TOML path; ``any``: the default's numbers, no rules.
 
@@ -54,7 +57,7 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     if not own.version:
         return spec
     then = framework_habits(arg, {"method": PRETRAIN})  # raises where its versions are not known
-    known = {k: h.value for k, h in then.items() if h.when and k in SoftwareSpec.model_fields}
+    known = {k: h.value for k, h in then.items() if h.when and k in FIELDS}
     return spec.model_copy(update=known)
 
 
@@ -175,9 +178,9 @@ def software_record(
     chosen: Table = dict(options or {})
     kernels = _kernels(str(chosen.get("moe_kernels", spec.moe_kernels)), architecture, precision)
     fitted = {
-        name: cal.get(f"software.{spec.name}.{name}", table.value)
-        for name, table in spec.calibration
-        if table is not None
+        f.name: cal.get(f"software.{spec.name}.{f.name}", table.value)
+        for f in fields(spec.calibration)
+        if (table := getattr(spec.calibration, f.name)) is not None
     }
     usual = "best" if architecture in spec.flash_best_on else spec.flash_generation
     kernel = FLASH_FACTORS.get(str(chosen.get("flash_generation", usual)))
@@ -186,7 +189,7 @@ def software_record(
     if precision == "fp16" and spec.gradient_bytes_fp16 is not None:
         gradients = spec.gradient_bytes_fp16
     own = {f.name for f in fields(Software)}
-    shared = own & set(SoftwareSpec.model_fields) - {"maturity"}
+    shared = own & FIELDS - {"maturity"}
     values: Table = {name: getattr(spec, name) for name in shared} | {
         "attention": spec.attention_on(architecture),
         "flash_factor": flash,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscale.errors import GpuscaleError, typo_of
+from gpuscale.io.own_files import made
+from gpuscale.io.presets import is_own
 
 if TYPE_CHECKING:
     import pydantic
@@ -17,30 +19,30 @@ UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 """What pydantic calls a key that is not known, of a model and of a dataclass."""
 
 
-def checked(kind: type[T], table: Any, where: str, more_keys: Sequence[str] = ()) -> T:
+def checked(
+    kind: type[T], table: Any, where: str, more_keys: Sequence[str] = (), *, own: bool = False
+) -> T:
     """Make a spec, or a record whose fields have bounds, of what a file says.
 
-    `kind`: model of pydantic or dataclass. `where`: names the file in errors. `more_keys`: further
-    keys that a misspelt one may mean. Raises GpuscaleError for a key or value that does not hold.
+    `kind`: a dataclass. `where`: names the file in errors. `more_keys`: further keys that a
+    misspelt one may mean. `own`: of the package, as where `where` is a path below its presets:
+    tests hold those. Raises GpuscaleError for a key or value that does not hold.
     """
+    if own or is_own(where):
+        try:
+            return made(kind, table)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            pass  # somebody changed it: what is wrong is told below
     import pydantic
+
+    from gpuscale.specs.fields import adapter
 
     try:
-        if issubclass(kind, pydantic.BaseModel):
-            return kind.model_validate(table)
-        value: T = _adapter(kind).validate_python(table)  # type: ignore[arg-type]
+        value: T = adapter(kind).validate_python(table)  # type: ignore[arg-type]
         return value
     except pydantic.ValidationError as error:
-        made: Any = kind
-        fields = made.model_fields if hasattr(kind, "model_fields") else made.__dataclass_fields__
-        raise spec_error(where, error, [*fields, *more_keys]) from None
-
-
-@lru_cache(maxsize=64)
-def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    import pydantic
-
-    return pydantic.TypeAdapter(kind)
+        names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+        raise spec_error(where, error, [*names, *more_keys]) from None
 
 
 def spec_error(

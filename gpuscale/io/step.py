@@ -18,6 +18,7 @@ from gpuscale.core.step.records import Hardware, StepForm
 from gpuscale.core.verdict import Spread
 from gpuscale.io.calibration import arch_spec, board_of, load_arch, load_fabric
 from gpuscale.io.presets import shipped
+from gpuscale.io.spec_errors import checked
 from gpuscale.io.toml import Table, read_toml
 from gpuscale.specs.software import FittedValue
 
@@ -66,7 +67,10 @@ def _tables(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Fitted
         if not isinstance(value, dict):
             continue
         if "value" in value:
-            yield f"{prefix}.{key}", FittedValue.model_validate(value)
+            yield (
+                f"{prefix}.{key}",
+                checked(FittedValue, value, f"{train_folder()}: {prefix}.{key}"),
+            )
         else:
             yield from _tables(f"{prefix}.{key}", value)
 

@@ -7,14 +7,12 @@ import re
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from pydantic import BaseModel
-
 from gpuscale.io.toml import Table
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def spec_to_toml(spec: BaseModel) -> str:
+def spec_to_toml(spec: Any) -> str:
     """Text of a spec; keys at their default are left out.
 
     `spec`: any spec; numbers are written in SI units, so that reading them back changes nothing.
@@ -30,14 +28,8 @@ def table_to_toml(table: Table) -> str:
 
 def _values(spec: Any) -> Table:
     """Keys that differ from their default; `kind` and required keys always."""
-    if isinstance(spec, BaseModel):
-        defaults = {
-            name: field.get_default(call_default_factory=True)
-            for name, field in type(spec).model_fields.items()
-        }
-    else:
-        made = ((f.name, f.default, f.default_factory) for f in fields(spec))
-        defaults = {n: d if make is MISSING else make() for n, d, make in made}
+    made = ((f.name, f.default, f.default_factory) for f in fields(spec))
+    defaults = {n: d if make is MISSING else make() for n, d, make in made}
     pairs = ((name, getattr(spec, name), default) for name, default in defaults.items())
     return {
         name: _plain(value)
@@ -47,7 +39,7 @@ def _values(spec: Any) -> Table:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel) or is_dataclass(value):
+    if is_dataclass(value):
         return _values(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}

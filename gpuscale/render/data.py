@@ -40,8 +40,6 @@ def plain(value: Any) -> Any:
         if strict():
             raise ArithmeticError(f"{value} in a result")
         return None
-    if hasattr(value, "model_dump"):
-        return plain(value.model_dump())
     return value
 
 

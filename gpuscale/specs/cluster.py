@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
-
-from pydantic import Field, model_validator
 
 from gpuscale.core.bounds import Among, NonNegativeInt, PositiveInt, Within
 from gpuscale.core.fabric import TOPOLOGIES
@@ -14,6 +13,7 @@ from gpuscale.specs.gpu import GpuSpec
 Oversubscription = Annotated[float, Within(1, 1000)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class NetworkSpec(Spec):
     """How a cluster is wired; what is left out is designed."""
 
@@ -35,15 +35,17 @@ class NetworkSpec(Spec):
     cube: PositiveInt | None = None  # side of the blocks joined by circuit switches
 
 
+@dataclass(frozen=True, kw_only=True)
 class NetworkLevel(Spec):
     """One switch level above the scale-up domain (leaf, spine, core)."""
 
     name: Name
     gpus: PositiveInt | None = None  # GPUs under one unit of this level; None: all that there are
     # node egress over the share of it that reaches beyond the level below (1: non-blocking)
-    oversubscription: float = Field(default=1.0, ge=1.0, le=1000.0)
+    oversubscription: Oversubscription = 1.0
 
 
+@dataclass(frozen=True, kw_only=True)
 class ClusterSpec(Spec):
     """A kind of cluster; how many GPUs are used is the job's matter, `n_gpus` only the limit."""
 
@@ -78,15 +80,14 @@ class ClusterSpec(Spec):
     price_kind: str = ""
     price_date: str = ""
     notes: str = ""
-    sources: dict[str, str] = Field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _levels_grow(self) -> ClusterSpec:
+    def __post_init__(self) -> None:
+        """Refuse levels that do not grow."""
         sizes = [level.gpus for level in self.levels]
         known = [size for size in sizes if size is not None]
         if None in sizes[:-1] or any(a >= b for a, b in zip(known, known[1:], strict=False)):
             raise ValueError("levels: each must hold more GPUs than the one before it")
-        return self
 
     @property
     def egress_bytes_per_s_per_gpu(self) -> float | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from dataclasses import field as default
 from typing import Annotated, Any, Literal
-
-from pydantic import Field
 
 from gpuscale.core.bounds import Several
 from gpuscale.core.habits import Habit
@@ -15,24 +15,26 @@ Names = Annotated[tuple[str, ...], Several()]
 """One name, or several of which the first is written and all are read."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class RowSpec(Spec):
     """How a framework says one field of a job; `launch.dialects.rows` walks it both ways."""
 
     field: str
     option: Names = ()  # none: the words are tables of options
-    words: dict[str, Word | tuple[Word, ...] | dict[str, Any]] = Field(default_factory=dict)
-    nearest: dict[str, Any] = Field(default_factory=dict)  # words that are near, and not the same
+    words: dict[str, Word | tuple[Word, ...] | dict[str, Any]] = default(default_factory=dict)
+    nearest: dict[str, Any] = default(default_factory=dict)  # words that are near, and not the same
     kind: Literal["number", "text", "list", "flag", "precision", "sharding"] = "number"
     join: str = ""  # what stands between the words of a list that is written as one
     single: bool = False  # a list of one is written without its list
     rest: str = ""  # value for which nothing is written, as the framework does so by itself
-    when: dict[str, Names] = Field(default_factory=dict)  # jobs for which it is written
+    when: dict[str, Names] = default(default_factory=dict)  # jobs for which it is written
     written: bool = True  # else it is read alone
     read: bool = True  # else it is written alone
     usual: Word | None = None  # value of a file that does not say it
-    also: dict[str, Any] = Field(default_factory=dict)  # options that are written with it
+    also: dict[str, Any] = default(default_factory=dict)  # options that are written with it
 
 
+@dataclass(frozen=True, kw_only=True)
 class HookSpec(Spec):
     """What no row says: a pair of functions of `launch.dialects.hooks`, tested as a pair."""
 
@@ -40,14 +42,16 @@ class HookSpec(Spec):
     python: str  # NAME of read_NAME and write_NAME
 
 
+@dataclass(frozen=True, kw_only=True)
 class BesideSpec(Spec):
     """A second file, of another framework: DeepSpeed's JSON of a trainer."""
 
     framework: str
     option: str = ""  # that names it; empty: the launcher does
-    when: dict[str, Names] = Field(default_factory=dict)
+    when: dict[str, Names] = default(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
 class WritingSpec(Spec):
     """How a job of the framework is written down and started."""
 
@@ -56,22 +60,24 @@ class WritingSpec(Spec):
     file: str = ""  # name of the file; empty: all stands in the command
     launcher: Literal["torchrun", "accelerate", "tune", "ray", "python", "own"] = "torchrun"
     run: Names = ()  # what each process runs
-    ends: dict[str, str] = Field(default_factory=dict)  # option -> prefix of its last words
-    when: dict[str, Names] = Field(default_factory=dict)  # jobs that are written so
-    fixed: dict[str, Any] = Field(default_factory=dict)  # options that its files have
+    ends: dict[str, str] = default(default_factory=dict)  # option -> prefix of its last words
+    when: dict[str, Names] = default(default_factory=dict)  # jobs that are written so
+    fixed: dict[str, Any] = default(default_factory=dict)  # options that its files have
     under: str | None = None  # path before options, which have underscores then
     beside: tuple[BesideSpec, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec(Spec):
     """A variable that a launch sets; of several of one name the first that is for the job."""
 
     name: str
     value: str
-    when: dict[str, Names] = Field(default_factory=dict)
-    unless: dict[str, Names] = Field(default_factory=dict)
+    when: dict[str, Names] = default(default_factory=dict)
+    unless: dict[str, Names] = default(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
 class FrameworkFile(Spec):
     """What is known of one framework."""
 
@@ -80,15 +86,15 @@ class FrameworkFile(Spec):
     package: str = ""  # on PyPI, whose classes `tools/habits.py` asks
     version: str = ""  # that was read
     like: str = ""  # framework whose habits it has where it has none of its own
-    releases: dict[str, str] = Field(default_factory=dict)  # version -> ISO date
+    releases: dict[str, str] = default(default_factory=dict)  # version -> ISO date
     habit: tuple[Habit, ...] = ()
     rows_like: str = ""  # framework whose rows it has, below its own of the same field
     writing: tuple[WritingSpec, ...] = ()
     environment: tuple[EnvironmentSpec, ...] = ()
-    fixed: dict[str, Any] = Field(default_factory=dict)  # options that every file has
-    names: dict[str, str] = Field(default_factory=dict)  # model preset -> its name of the model
-    unsaid: dict[str, str] = Field(default_factory=dict)  # field -> why it cannot say it
-    beyond: dict[str, str] = Field(default_factory=dict)  # PATH or PATH ~ PATTERN -> what is not
+    fixed: dict[str, Any] = default(default_factory=dict)  # options that every file has
+    names: dict[str, str] = default(default_factory=dict)  # model preset -> its name of the model
+    unsaid: dict[str, str] = default(default_factory=dict)  # field -> why it cannot say it
+    beyond: dict[str, str] = default(default_factory=dict)  # PATH or PATH ~ PATTERN -> what is not
     # predicted of a file that has it; `{}` is its value
     row: tuple[RowSpec, ...] = ()
     hook: tuple[HookSpec, ...] = ()

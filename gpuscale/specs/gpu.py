@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
-
-from pydantic import Field, model_validator
 
 from gpuscale.core.bounds import PositiveInt
 from gpuscale.core.formats import FORMATS
 from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, Name, Spec, Watts
 
 
+@dataclass(frozen=True, kw_only=True)
 class GpuSpec(Spec):
     """One accelerator; rates are dense, bandwidths one direction, `None` means not offered."""
 
@@ -55,13 +55,12 @@ class GpuSpec(Spec):
     tdp_w: Watts | None = None
     usual_cluster: str = ""  # preset of the node that this GPU usually sits in
     notes: str = ""
-    sources: dict[str, str] = Field(default_factory=dict)  # field name -> source
+    sources: dict[str, str] = field(default_factory=dict)  # field name -> source
 
-    @model_validator(mode="after")
-    def _bridge_is_sold(self) -> GpuSpec:
+    def __post_init__(self) -> None:
+        """Refuse a bridge that nobody sells."""
         if self.bridged and self.bridge is None:
             raise ValueError(f"no NVLink bridge of {self.name} is known (bridge_bytes_per_s)")
-        return self
 
     def of_size(self, hbm_bytes: float) -> GpuSpec:
         """Give the chip another memory, of which a process has the same share."""

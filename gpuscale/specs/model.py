@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
-
-from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt
+from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt, Within
 from gpuscale.core.model.mixers import AnyMixer
 from gpuscale.specs.fields import Name, Spec, Tokens
 
@@ -118,6 +117,7 @@ def _tokens(pattern: str) -> list[str | int | tuple[str, str]]:
     return tokens
 
 
+@dataclass(frozen=True, kw_only=True)
 class DenseFfn(Spec):
     """One MLP; gated ones have three matrices, plain ones two."""
 
@@ -128,6 +128,7 @@ class DenseFfn(Spec):
     extra_params: Count = 0
 
 
+@dataclass(frozen=True, kw_only=True)
 class MoeFfn(Spec):
     """Routed experts, and optionally shared ones."""
 
@@ -145,13 +146,13 @@ class MoeFfn(Spec):
     dense_ffn_hidden_size: NonNegativeInt = 0  # an MLP beside the experts (Gemma 4)
     extra_params: Count = 0
 
-    @model_validator(mode="after")
-    def _has_the_chosen(self) -> MoeFfn:
+    def __post_init__(self) -> None:
+        """Refuse to choose more experts than there are."""
         if self.top_k > self.n_experts:
             raise ValueError(f"top_k {self.top_k} is more than the {self.n_experts} experts")
-        return self
 
 
+@dataclass(frozen=True, kw_only=True)
 class NoFfn(Spec):
     """A layer without FFN (the mixer-only layers of Nemotron-H)."""
 
@@ -159,8 +160,21 @@ class NoFfn(Spec):
 
 
 AnyFfn = DenseFfn | MoeFfn | NoFfn
-Mixer = Annotated[AnyMixer, Field(discriminator="kind")]
-Ffn = Annotated[AnyFfn, Field(discriminator="kind")]
+
+
+class ByKind(NamedTuple):
+    """One of several records, told apart by their `kind`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Give pydantic its schema."""
+        from pydantic import Field
+
+        return handler.generate_schema(Annotated[source, Field(discriminator="kind")])
+
+
+Bits = Annotated[float, Within(0, 64, above=True)]
+Mixer = Annotated[AnyMixer, ByKind()]
+Ffn = Annotated[AnyFfn, ByKind()]
 
 
 class LayerGroup(NamedTuple):
@@ -171,6 +185,7 @@ class LayerGroup(NamedTuple):
     ffn: AnyFfn
 
 
+@dataclass(frozen=True, kw_only=True)
 class ModelSpec(Spec):
     """A decoder-only language model."""
 
@@ -203,21 +218,20 @@ class ModelSpec(Spec):
     training_tokens: Tokens | None = None
     batch_tokens: Tokens | None = None
     training_seq_len: PositiveInt | None = None  # of most of its pretraining, where published
-    weight_bits: float | None = Field(default=None, gt=0, le=64)  # as published, if quantised
+    weight_bits: Bits | None = None  # as published, if quantised
     weight_format: str = ""  # the same by name, where the bits do not tell
     fp8_keeps_attention: bool = False  # its makers' fp8 checkpoint has attention in 16 bits
     fp8_whole_layers: NonNegativeInt = 0  # and so many layers have their MLP in 16 bits too
     notes: str = ""
-    sources: dict[str, str] = Field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _names_exist(self) -> ModelSpec:
+    def __post_init__(self) -> None:
+        """Refuse layers of names that are not there."""
         for mixer, ffn in set(self.layer_sequence):
             if mixer not in self.mixers:
                 raise ValueError(f"layers: mixer {mixer!r} is not in [mixers]")
             if ffn not in self.ffns:
                 raise ValueError(f"layers: ffn {ffn!r} is not in [ffns]")
-        return self
 
     @property
     def published_format(self) -> str:

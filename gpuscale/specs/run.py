@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, Field
-
-from gpuscale.core.bounds import Measured, PositiveInt, Seconds, Within
+from gpuscale.core.bounds import Measured, PositiveInt, Seconds, Within, before
 from gpuscale.core.quantity import MAX_ABS, parse
 from gpuscale.specs.fields import BytesPerS, Fraction, Spec, Watts
 
 
-def _priced(dim: str) -> BeforeValidator:
+class Priced(NamedTuple):
     """Money always has its unit: a bare number may be meant per GPU, per node or per month."""
 
-    def read(value: Any) -> Any:
+    dim: str
+    most: float
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Give pydantic its schema."""
+        return before(self.read, Within(0, self.most).__get_pydantic_core_schema__(source, handler))
+
+    def read(self, value: Any) -> Any:
+        """Read a price with its unit."""
         bare = not isinstance(value, str) or not value.strip(" +-.0123456789_eE")
         if bare:
-            example = {"usd": "310000 USD", "usd_per_kwh": "0.08 USD/kWh"}[dim]
+            example = {"usd": "310000 USD", "usd_per_kwh": "0.08 USD/kWh"}[self.dim]
             raise ValueError(f"a price needs its unit, such as '{example}'")
-        return parse(value, dim)
-
-    return BeforeValidator(read)
+        return parse(value, self.dim)
 
 
-Usd = Annotated[float, _priced("usd"), Field(ge=0, le=MAX_ABS)]
-UsdPerKwh = Annotated[float, _priced("usd_per_kwh"), Field(ge=0, le=1000)]
+Usd = Annotated[float, Priced("usd", MAX_ABS)]
+UsdPerKwh = Annotated[float, Priced("usd_per_kwh", 1000.0)]
 Share = Annotated[float, Measured("frac", 0.0, 1.0)]
 NonNegative = Annotated[float, Within(0, MAX_ABS)]
 Pue = Annotated[float, Within(1, 10)]
 
 
+@dataclass(frozen=True, kw_only=True)
 class SwitchSpec(Spec):
     """A switch: cages, how a cage is split into ports, modules, power and price."""
 
@@ -48,7 +54,7 @@ class SwitchSpec(Spec):
     chassis_high_w: Watts | None = None
     price_usd: Usd | None = None
     price_date: str = ""
-    sources: dict[str, str] = Field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def native_bytes_per_s(self) -> float:
@@ -63,6 +69,7 @@ class SwitchSpec(Spec):
         return None
 
 
+@dataclass(frozen=True, kw_only=True)
 class FleetRow(Spec):
     """A failure rate with its range."""
 
@@ -72,6 +79,7 @@ class FleetRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class RecoveryRow(Spec):
     """Time from a failure until the job runs again."""
 
@@ -85,6 +93,7 @@ class RecoveryRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class StoreRow(Spec):
     """Bandwidth of a store, both ways, per 8 GPUs that use it."""
 
@@ -94,6 +103,7 @@ class StoreRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class PeopleRow(Spec):
     """Share of the time that people cost, with its range."""
 
@@ -103,6 +113,7 @@ class PeopleRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class PowerRow(Spec):
     """AC power of a kind of node."""
 
@@ -113,6 +124,7 @@ class PowerRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class SiteRow(Spec):
     """A place: its grid, its PUE."""
 
@@ -125,6 +137,7 @@ class SiteRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class EmbodiedRow(Spec):
     """Carbon of making a GPU."""
 
@@ -132,6 +145,7 @@ class EmbodiedRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class ModuleRow(Spec):
     """A pluggable module."""
 
@@ -141,6 +155,7 @@ class ModuleRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class LinkRow(Spec):
     """Price of an optical link."""
 
@@ -150,6 +165,7 @@ class LinkRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class NvlinkRow(Spec):
     """A generation of NVLink."""
 
@@ -158,6 +174,7 @@ class NvlinkRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class PartRow(Spec):
     """How often a part fails."""
 
@@ -165,6 +182,7 @@ class PartRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class PurchaseRow(Spec):
     """Price of a machine to buy."""
 
@@ -174,6 +192,7 @@ class PurchaseRow(Spec):
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
 class OwnedSpec(Spec):
     """An owned cluster, as `--own FILE` says it; what is left out is told in the answer."""
 
@@ -181,7 +200,7 @@ class OwnedSpec(Spec):
     network_usd: Usd | None = None
     facility_usd: Usd = 0.0
     residual_usd: Usd = 0.0
-    life_years: Annotated[float, Field(gt=0, le=50)] = 4.0
+    life_years: Annotated[float, Within(0, 50, above=True)] = 4.0
     interest: Share = 0.0
     utilisation: Fraction = 0.8
     node_power_w: Watts | None = None

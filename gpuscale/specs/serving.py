@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
-
-from gpuscale.core.bounds import STRICT
+from gpuscale.core.bounds import STRICT, Within
 from gpuscale.core.habits import Habit
 from gpuscale.core.serving.memory import EngineMemory
 from gpuscale.core.serving.records import Kernels, ServingSoftware
@@ -18,8 +16,9 @@ WARP_LEVEL = ("blackwell-geforce", "blackwell-gb202")
 """Parts whose matrix units have warp-level instructions alone. On datacenter Blackwell those, which
 kernels that unpack weights are written in (Marlin), reach a fraction of the rate."""
 
-Efficiency = Annotated[float, Field(gt=0, le=1)]
-Factor = Annotated[float, Field(ge=1, le=10)]
+Efficiency = Annotated[float, Within(0, 1, above=True)]
+Factor = Annotated[float, Within(1, 10)]
+Months = Annotated[float, Within(0, 60)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +46,16 @@ class KernelsSpec(Kernels):
         return Kernels(**{**values, **own})
 
 
+@dataclass(frozen=True, kw_only=True)
 class MaturitySpec(Spec):
     """How long engines take to settle on an architecture; see `core.serving.maturity`."""
 
-    first_months: float = Field(ge=0, le=60)
-    settled_months: float = Field(ge=0, le=60)
+    first_months: Months
+    settled_months: Months
     new: dict[str, Factor]  # engine -> attention, experts, small kernels over settled ones
     first: Factor  # the same of the days of the release, over new ones
     at_once: tuple[str, ...] = ()  # architectures whose kernels came with them
-    released: dict[str, str] = Field(default_factory=dict)  # family or model -> ISO day
+    released: dict[str, str] = field(default_factory=dict)  # family or model -> ISO day
     source: str = ""
 
 

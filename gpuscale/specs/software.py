@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
+from gpuscale.core.bounds import Within, ZeroStage
 from gpuscale.core.capabilities import Capabilities
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.core.memory.parameters import FamilyMemory
@@ -13,17 +13,19 @@ from gpuscale.core.step.records import FamilyStep
 from gpuscale.specs.fields import Name, Spec
 
 
+@dataclass(frozen=True, kw_only=True)
 class FittedValue(Spec):
     """One fitted physical parameter: its value, the prior of the fit, and where both are from."""
 
-    value: Annotated[float, Field(ge=0, le=1e15)]
-    prior: Annotated[float, Field(ge=0, le=1e15)]
-    prior_spread: Annotated[float, Field(ge=0, le=3)] = 0.0  # of ln(value); 0: held at the prior
-    spread: Annotated[float, Field(ge=1, le=100)] | None = None  # bootstrap factor over sources
+    value: Annotated[float, Within(0, 1e15)]
+    prior: Annotated[float, Within(0, 1e15)]
+    prior_spread: Annotated[float, Within(0, 3)] = 0.0  # of ln(value); 0: held at the prior
+    spread: Annotated[float, Within(1, 100)] | None = None  # bootstrap factor over sources
     tie: str = ""  # parameters of one tie are fitted as one
     source: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class SoftwareCalibration(Spec):
     """Fitted parameters of a family; seconds, fractions or ratios."""
 
@@ -48,6 +50,7 @@ BEFORE_FLASH = ("pascal", "volta", "turing")
 Engine's fused attention (compute capability 8.0 and above)."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class ExpertsRecipe(Spec):
     """What published recipes of a framework set for a mixture on some architectures."""
 
@@ -63,7 +66,8 @@ class ExpertsRecipe(Spec):
     source: str
 
 
-class SoftwareSpec(Spec, FamilyStep):  # type: ignore[misc]  # both are frozen
+@dataclass(frozen=True, kw_only=True)
+class SoftwareSpec(Spec, FamilyStep):
     """A framework family as a named preset."""
 
     name: Name
@@ -73,9 +77,9 @@ class SoftwareSpec(Spec, FamilyStep):  # type: ignore[misc]  # both are frozen
     sdpa: bool = False  # attention by PyTorch's own function, which has kernels for every GPU
     flash_generation: Literal["1", "2", "best"] = "best"  # FlashAttention 1, 2; cuDNN and FA3
     flash_best_on: tuple[str, ...] = ()  # architectures whose best it takes in any case: cuDNN's
-    gradient_bytes_fp16: Annotated[float, Field(ge=1, le=8)] | None = None
+    gradient_bytes_fp16: Annotated[float, Within(1, 8)] | None = None
     loss: Literal["eager", "chunked", "fused"] = "eager"  # whole logits, in chunks, or none kept
-    zero_stage: Annotated[int, Field(ge=0, le=3)] = 1  # the family's habit
+    zero_stage: ZeroStage = 1  # the family's habit
     sequence_parallel: bool = True
     recompute: Literal["none", "selective", "full", "per-op"] = "none"
     experts: tuple[ExpertsRecipe, ...] = ()  # tuned; a planned layout takes their dispatcher
@@ -85,13 +89,13 @@ class SoftwareSpec(Spec, FamilyStep):  # type: ignore[misc]  # both are frozen
     capabilities: Capabilities | str = ""  # or the preset that has them; "": everything
     refuses: tuple[str, ...] = ()  # tables of `data/refused.toml`: its own, and its engine's
     calibration: SoftwareCalibration
-    memory: FamilyMemory = Field(default_factory=FamilyMemory)
+    memory: FamilyMemory = field(default_factory=FamilyMemory)
     finetune: FinetuneParameters | None = None  # None: nobody fine-tunes with it
     finetune_as: str = ""  # preset that stands for a pretraining family where it fine-tunes
-    rl: dict[str, Any] = Field(default_factory=dict)  # of `RlCosts`, and where they are from
+    rl: dict[str, Any] = field(default_factory=dict)  # of `RlCosts`, and where they are from
     trainer: str = ""  # preset that trains by RL or tunes where the layout has TP, PP or EP
     notes: str = ""
-    sources: dict[str, str] = Field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
     def attention_on(self, architecture: str) -> str:
         """Kernel of attention on an architecture: the library's begin with Ampere."""

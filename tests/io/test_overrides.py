@@ -112,8 +112,8 @@ def test_twice_is_refused():
         parse_settings(["gpu.tdp_w=1", "gpu.tdp_w=2"])
 
 
-KEYS = [f"gpu.{k}" for k in type(H100).model_fields] + [
-    f"cluster.{k}" for k in type(POD).model_fields
+KEYS = [f"gpu.{k}" for k in type(H100).__dataclass_fields__] + [
+    f"cluster.{k}" for k in type(POD).__dataclass_fields__
 ]
 TEXTS = st.one_of(
     st.text(max_size=40),

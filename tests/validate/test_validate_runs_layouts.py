@@ -164,7 +164,7 @@ def test_a_run_is_what_the_command_prints(tmp_path):
     run = next(r for r in runs if not r.model.has_experts)
     lay, row = run.layout, scored_run(run)
     model = tmp_path / "model.toml"
-    model.write_text(table_to_toml(run.model.model_dump(exclude_none=True)))
+    model.write_text(table_to_toml(run.model.model_dump()))
     asked = Plan(
         model=str(model),
         gpu="b200-sxm",

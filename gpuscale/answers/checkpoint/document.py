@@ -17,7 +17,7 @@ from gpuscale.answers.lifetime import (
 from gpuscale.answers.money import age_warnings, bill_of, bill_rows, stops_per_s
 from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms, save_terms
 from gpuscale.answers.summary import cost_points
-from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.memory.parameters import FamilyMemory, parameters_of
 from gpuscale.core.memory.states import RECIPES, Recipe
 from gpuscale.core.model.params import count_params
 from gpuscale.core.quantity import format_si
@@ -139,7 +139,7 @@ def saved_recipe(recipe: str | None, software: str | None, moments: str | None =
         raise GpuscaleError("give --recipe or --software, not both", "a framework has its own")
     spec = load_software(software)
     tuned = spec.finetune
-    if tuned is not None and "memory" not in spec.model_fields_set:
+    if tuned is not None and spec.memory == FamilyMemory():
         p = tuned
         saved = (p.full_weights_bytes, p.full_master_bytes, ADAM_MOMENTS * p.full_moment_bytes)
     else:

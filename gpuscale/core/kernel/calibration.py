@@ -12,7 +12,7 @@ from math import log2
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from gpuscale.core import bounds
-from gpuscale.core.bounds import STRICT, Within
+from gpuscale.core.bounds import STRICT, Within, before
 from gpuscale.core.formats import number_format
 
 THOUSANDTH = 1e-3
@@ -26,8 +26,11 @@ class Thousandths(NamedTuple):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Give pydantic its schema; core itself imports no pydantic."""
-        read = {"type": "no-info", "function": read_thousandths}
-        return {"type": "function-before", "function": read, "schema": handler(source)}
+        return before(self.read, handler(source))
+
+    def read(self, value: Any) -> Any:
+        """Read whole numbers as thousandths."""
+        return read_thousandths(value)
 
 
 def read_thousandths(text: Any) -> Any:

@@ -52,6 +52,8 @@ def spec_from_config(config: Mapping[str, Any], where: str) -> tuple[ModelSpec, 
         spec = _spec(parts, keys, wrapper, text_type, wrapper_type, warnings)
     except pydantic.ValidationError as error:
         raise spec_error(where, error) from None
+    except ValueError as error:
+        raise GpuscaleError(f"{where}: {error}") from None
     if keys.assumed:
         warnings.append(
             f"{where}: not in the file, taken from the defaults of `{text_type}`: "
@@ -148,7 +150,7 @@ def _spec(
         **_kept_wide(k, wrapper),
         "sources": {"shape": f"config.json ({k.where}), model type {wrapper_type or text_type}"},
     }
-    return ModelSpec(**{**fields, **parts.spec})
+    return ModelSpec.model_validate({**fields, **parts.spec})
 
 
 def _name(wrapper: Keys) -> str:

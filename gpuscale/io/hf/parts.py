@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from gpuscale.core.model.mixers import (
     AnyMixer,
     Attention,
@@ -21,6 +19,7 @@ from gpuscale.core.model.mixers import (
     ShortConv,
 )
 from gpuscale.io.hf.keys import Keys, family_tables
+from gpuscale.io.own_files import made
 from gpuscale.io.toml import Table
 from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn
 
@@ -61,7 +60,7 @@ class FamilyRow:
 @lru_cache(maxsize=1)
 def rows() -> dict[str, FamilyRow]:
     """Family -> row."""
-    return TypeAdapter(dict[str, FamilyRow]).validate_python(family_tables()["family"])
+    return {name: made(FamilyRow, row) for name, row in family_tables()["family"].items()}
 
 
 @dataclass
