@@ -41,8 +41,6 @@ else:
 def load_gpu(name: str, catalogue: str = "vendor") -> GpuSpec:
     """Figures of a GPU: preset name or TOML file.
 
-    Examples
-    --------
     >>> load_gpu("h100").hbm_bytes_per_s
     3350000000000.0
     """
@@ -54,8 +52,6 @@ def load_gpu(name: str, catalogue: str = "vendor") -> GpuSpec:
 def load_cluster(name: str, catalogue: str = "vendor") -> ClusterSpec:
     """Figures of a cluster: preset name, GPU name (its usual node) or TOML file.
 
-    Examples
-    --------
     >>> load_cluster("dgx-h100").node_egress_bytes_per_s
     400000000000.0
     """
@@ -69,8 +65,6 @@ def load_model(name: str) -> ModelSpec:
 
     What had to be assumed is told by `warnings.warn`.
 
-    Examples
-    --------
     >>> load_model("llama3-70b").hidden_size
     8192
     """

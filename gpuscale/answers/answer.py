@@ -25,8 +25,6 @@ P = ParamSpec("P")
 class Answer(Mapping[str, Any]):
     """What a command answers: a mapping of its result, and its text, JSON and HTML forms.
 
-    Examples
-    --------
     >>> import gpuscale
     >>> answer = gpuscale.matmul_time("b200", 64, 4096, 8192)
     >>> answer["time_s"], answer["bound"], answer.ok, "mfu" in answer
@@ -164,8 +162,6 @@ class Answer(Mapping[str, Any]):
     def check(self, *requirements: str) -> list[RequirementVerdict]:
         """Hold requirements such as ``"mfu>=0.4"`` against the numbers.
 
-        Examples
-        --------
         >>> import gpuscale
         >>> answer = gpuscale.matmul_time("b200", 64, 4096, 8192)
         >>> [(v.requirement, v.met) for v in answer.check("time_s<=5us", "bound==memory")]
@@ -271,8 +267,6 @@ def _meant(word: str, question: type[Question]) -> str:
 def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     """Make the function of a question: its fields are the arguments.
 
-    Examples
-    --------
     >>> from gpuscale.answers.network import Network
     >>> asks(Network)("h100-superpod", gpus=512)
     <gpuscale network: 512 GPUs of superpod-h100-4su in 64 nodes, InfiniBand NDR, vendor figures.>

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpuscale.errors import GpuscaleError, typo_of, unknown_name
@@ -181,7 +180,7 @@ def _rebuild(spec: S, prefix: str, table: Table) -> S:
     try:
         return type(spec).model_validate(table)
     except pydantic.ValidationError as error:
-        told = spec_error(f"--set {prefix}", error, [f.name for f in fields(spec)])
+        told = spec_error(f"--set {prefix}", error, list(spec.model_dump()))
         if error.errors(include_url=False)[0]["loc"]:
             start = f"--set {prefix}"
             told.message = start + "." + told.message[len(start) + 2 :]

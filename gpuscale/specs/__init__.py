@@ -1,1 +1,1 @@
-"""Frozen pydantic models of GPUs, clusters, models and jobs."""
+"""Frozen records of GPUs, clusters, models and jobs."""

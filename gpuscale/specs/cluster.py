@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal
 
 from gpuscale.core.bounds import Among, NonNegativeInt, PositiveInt, Within
@@ -13,7 +13,6 @@ from gpuscale.specs.gpu import GpuSpec
 Oversubscription = Annotated[float, Within(1, 1000)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class NetworkSpec(Spec):
     """How a cluster is wired; what is left out is designed."""
 
@@ -35,7 +34,6 @@ class NetworkSpec(Spec):
     cube: PositiveInt | None = None  # side of the blocks joined by circuit switches
 
 
-@dataclass(frozen=True, kw_only=True)
 class NetworkLevel(Spec):
     """One switch level above the scale-up domain (leaf, spine, core)."""
 
@@ -45,7 +43,6 @@ class NetworkLevel(Spec):
     oversubscription: Oversubscription = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClusterSpec(Spec):
     """A kind of cluster; how many GPUs are used is the job's matter, `n_gpus` only the limit."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
@@ -11,11 +11,18 @@ from gpuscale.core.bounds import STRICT, Measured
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_):
+        """Say nothing at run time."""
+        return lambda cls: cls
+
 
 S = TypeVar("S", bound="Spec")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Spec:
     """Base of every spec: frozen; a typo in a key is an error.
 
@@ -25,6 +32,10 @@ class Spec:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {**STRICT, "revalidate_instances": "always"}
 
+    def __init_subclass__(cls) -> None:
+        """Make every spec a dataclass."""
+        dataclass(frozen=True, kw_only=True)(cls)
+
     @classmethod
     def model_validate(cls: type[S], table: Any) -> S:
         """Make one of a table; raises pydantic's ValidationError where it does not hold."""
@@ -33,11 +44,11 @@ class Spec:
 
     def model_copy(self: S, *, update: Mapping[str, Any]) -> S:
         """Return a copy with other values of some fields, which hold."""
-        return replace(self, **update)
+        return replace(self, **update)  # type: ignore[type-var]
 
     def model_dump(self) -> dict[str, Any]:
         """Return its fields as a table, those of what it holds too."""
-        return asdict(self)
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from dataclasses import field as default
 from typing import Annotated, Any, Literal
 
@@ -15,7 +14,6 @@ Names = Annotated[tuple[str, ...], Several()]
 """One name, or several of which the first is written and all are read."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class RowSpec(Spec):
     """How a framework says one field of a job; `launch.dialects.rows` walks it both ways."""
 
@@ -34,7 +32,6 @@ class RowSpec(Spec):
     also: dict[str, Any] = default(default_factory=dict)  # options that are written with it
 
 
-@dataclass(frozen=True, kw_only=True)
 class HookSpec(Spec):
     """What no row says: a pair of functions of `launch.dialects.hooks`, tested as a pair."""
 
@@ -42,7 +39,6 @@ class HookSpec(Spec):
     python: str  # NAME of read_NAME and write_NAME
 
 
-@dataclass(frozen=True, kw_only=True)
 class BesideSpec(Spec):
     """A second file, of another framework: DeepSpeed's JSON of a trainer."""
 
@@ -51,7 +47,6 @@ class BesideSpec(Spec):
     when: dict[str, Names] = default(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
 class WritingSpec(Spec):
     """How a job of the framework is written down and started."""
 
@@ -67,7 +62,6 @@ class WritingSpec(Spec):
     beside: tuple[BesideSpec, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec(Spec):
     """A variable that a launch sets; of several of one name the first that is for the job."""
 
@@ -77,7 +71,6 @@ class EnvironmentSpec(Spec):
     unless: dict[str, Names] = default(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
 class FrameworkFile(Spec):
     """What is known of one framework."""
 

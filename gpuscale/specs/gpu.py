@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from gpuscale.core.bounds import PositiveInt
@@ -10,7 +10,6 @@ from gpuscale.core.formats import FORMATS
 from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, Name, Spec, Watts
 
 
-@dataclass(frozen=True, kw_only=True)
 class GpuSpec(Spec):
     """One accelerator; rates are dense, bandwidths one direction, `None` means not offered."""
 

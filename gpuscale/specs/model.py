@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -117,7 +117,6 @@ def _tokens(pattern: str) -> list[str | int | tuple[str, str]]:
     return tokens
 
 
-@dataclass(frozen=True, kw_only=True)
 class DenseFfn(Spec):
     """One MLP; gated ones have three matrices, plain ones two."""
 
@@ -128,7 +127,6 @@ class DenseFfn(Spec):
     extra_params: Count = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class MoeFfn(Spec):
     """Routed experts, and optionally shared ones."""
 
@@ -152,7 +150,6 @@ class MoeFfn(Spec):
             raise ValueError(f"top_k {self.top_k} is more than the {self.n_experts} experts")
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoFfn(Spec):
     """A layer without FFN (the mixer-only layers of Nemotron-H)."""
 
@@ -185,7 +182,6 @@ class LayerGroup(NamedTuple):
     ffn: AnyFfn
 
 
-@dataclass(frozen=True, kw_only=True)
 class ModelSpec(Spec):
     """A decoder-only language model."""
 

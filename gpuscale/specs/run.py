@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, NamedTuple
 
 from gpuscale.core.bounds import Measured, PositiveInt, Seconds, Within, before
@@ -36,7 +36,6 @@ NonNegative = Annotated[float, Within(0, MAX_ABS)]
 Pue = Annotated[float, Within(1, 10)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SwitchSpec(Spec):
     """A switch: cages, how a cage is split into ports, modules, power and price."""
 
@@ -69,7 +68,6 @@ class SwitchSpec(Spec):
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
 class FleetRow(Spec):
     """A failure rate with its range."""
 
@@ -79,7 +77,6 @@ class FleetRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class RecoveryRow(Spec):
     """Time from a failure until the job runs again."""
 
@@ -93,7 +90,6 @@ class RecoveryRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class StoreRow(Spec):
     """Bandwidth of a store, both ways, per 8 GPUs that use it."""
 
@@ -103,7 +99,6 @@ class StoreRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class PeopleRow(Spec):
     """Share of the time that people cost, with its range."""
 
@@ -113,7 +108,6 @@ class PeopleRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class PowerRow(Spec):
     """AC power of a kind of node."""
 
@@ -124,7 +118,6 @@ class PowerRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class SiteRow(Spec):
     """A place: its grid, its PUE."""
 
@@ -137,7 +130,6 @@ class SiteRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class EmbodiedRow(Spec):
     """Carbon of making a GPU."""
 
@@ -145,7 +137,6 @@ class EmbodiedRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class ModuleRow(Spec):
     """A pluggable module."""
 
@@ -155,7 +146,6 @@ class ModuleRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class LinkRow(Spec):
     """Price of an optical link."""
 
@@ -165,7 +155,6 @@ class LinkRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class NvlinkRow(Spec):
     """A generation of NVLink."""
 
@@ -174,7 +163,6 @@ class NvlinkRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class PartRow(Spec):
     """How often a part fails."""
 
@@ -182,7 +170,6 @@ class PartRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class PurchaseRow(Spec):
     """Price of a machine to buy."""
 
@@ -192,7 +179,6 @@ class PurchaseRow(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class OwnedSpec(Spec):
     """An owned cluster, as `--own FILE` says it; what is left out is told in the answer."""
 

@@ -46,7 +46,6 @@ class KernelsSpec(Kernels):
         return Kernels(**{**values, **own})
 
 
-@dataclass(frozen=True, kw_only=True)
 class MaturitySpec(Spec):
     """How long engines take to settle on an architecture; see `core.serving.maturity`."""
 

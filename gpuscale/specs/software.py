@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from gpuscale.core.bounds import Within, ZeroStage
@@ -13,7 +13,6 @@ from gpuscale.core.step.records import FamilyStep
 from gpuscale.specs.fields import Name, Spec
 
 
-@dataclass(frozen=True, kw_only=True)
 class FittedValue(Spec):
     """One fitted physical parameter: its value, the prior of the fit, and where both are from."""
 
@@ -25,7 +24,6 @@ class FittedValue(Spec):
     source: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SoftwareCalibration(Spec):
     """Fitted parameters of a family; seconds, fractions or ratios."""
 
@@ -50,7 +48,6 @@ BEFORE_FLASH = ("pascal", "volta", "turing")
 Engine's fused attention (compute capability 8.0 and above)."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExpertsRecipe(Spec):
     """What published recipes of a framework set for a mixture on some architectures."""
 
@@ -66,7 +63,6 @@ class ExpertsRecipe(Spec):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class SoftwareSpec(Spec, FamilyStep):
     """A framework family as a named preset."""
 
