@@ -59,7 +59,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "name", ["gpuscale.cli.failures", "gpuscale.cli.app", "typer", "gpuscale.io.inputs", "pydantic"]
+    "name", ["gpuscale.cli.failures", "gpuscale.cli.app", "typer", "gpuscale.io.inputs", "tomli"]
 )
 def test_ctrl_c_during_imports_is_130(name):
     done = subprocess.run(

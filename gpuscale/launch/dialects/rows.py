@@ -28,7 +28,7 @@ def words_of(row: RowSpec, value: Any) -> Any:
     """Word of a value; None where the framework has none.
 
     >>> from gpuscale.specs.framework import RowSpec
-    >>> row = RowSpec(field="recompute", option="x", words={"full": [True, "all"], "none": False})
+    >>> row = RowSpec(field="recompute", option="x", words={"full": (True, "all"), "none": False})
     >>> words_of(row, "full"), words_of(row, "selective")
     (True, None)
     """
@@ -48,7 +48,7 @@ def value_of(row: RowSpec, word: Any) -> Any:
     """Value that a word means; None for a word that is not known.
 
     >>> from gpuscale.specs.framework import RowSpec
-    >>> row = RowSpec(field="recompute", option="x", words={"full": [True, "all"], "none": False})
+    >>> row = RowSpec(field="recompute", option="x", words={"full": (True, "all"), "none": False})
     >>> value_of(row, "True"), value_of(row, "all"), value_of(row, "some")
     ('full', 'full', None)
     """
