@@ -66,7 +66,7 @@ class ClusterSpec(Spec):
     in_switch_reduction_scaleup: bool = False  # NVLS
     in_switch_reduction_scaleout: bool = False  # SHARP
     topology: str = ""  # in words; `network` is what is computed with
-    network: NetworkSpec = NetworkSpec.model_construct()  # learns nothing until a file says one
+    network: NetworkSpec = NetworkSpec()
     n_nodes: PositiveInt | None = None
     n_gpus: PositiveInt | None = None
     n_leaf_switches: NonNegativeInt | None = None
