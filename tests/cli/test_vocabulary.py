@@ -4,9 +4,10 @@ import pytest
 from running import invoke
 
 from gpuscale.answers.ask import fields_of
-from gpuscale.answers.layout_options import LAYOUT
+from gpuscale.answers.layout_options import Degrees, Pins
 from gpuscale.answers.table import COMMANDS, question_of
 
+LAYOUT = [name for name in fields_of(Pins) if name in vars(Degrees)]
 JOBS = ("plan", "memory", "timeline")
 MACHINES = (*JOBS, "serve", "roofline", "checkpoint", "launch-check", "network", "collective")
 HAVE = {

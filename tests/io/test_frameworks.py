@@ -39,7 +39,7 @@ def test_versions_of_trl():
     with pytest.raises(GpuscaleError, match="neither a version nor a date"):
         named("trl:old")
     with pytest.raises(GpuscaleError, match="by version is not known"):
-        framework_habits("megatron-core:0.9", {})
+        framework_habits("easylm:0.9", {})
 
 
 def test_a_name_without_a_version_may_be_an_older_stack():

@@ -45,27 +45,31 @@ from gpuscale.specs.model import ModelSpec
 
 
 def dense() -> ModelSpec:
-    return ModelSpec(
-        name="dense",
-        hidden_size=2048,
-        vocab_size=32000,
-        layers="8 x full+mlp",
-        mixers={"full": {"kind": "attention", "n_heads": 16, "n_kv_heads": 4, "head_dim": 128}},
-        ffns={"mlp": {"kind": "dense", "ffn_hidden_size": 8192}},
+    return ModelSpec.model_validate(
+        dict(
+            name="dense",
+            hidden_size=2048,
+            vocab_size=32000,
+            layers="8 x full+mlp",
+            mixers={"full": {"kind": "attention", "n_heads": 16, "n_kv_heads": 4, "head_dim": 128}},
+            ffns={"mlp": {"kind": "dense", "ffn_hidden_size": 8192}},
+        )
     )
 
 
 def moe() -> ModelSpec:
-    return ModelSpec(
-        name="moe",
-        hidden_size=1024,
-        vocab_size=32000,
-        layers="2 x full+mlp, 6 x full+moe",
-        mixers={"full": {"kind": "attention", "n_heads": 8, "n_kv_heads": 8, "head_dim": 128}},
-        ffns={
-            "mlp": {"kind": "dense", "ffn_hidden_size": 4096},
-            "moe": {"kind": "moe", "n_experts": 16, "top_k": 2, "expert_ffn_hidden_size": 2048},
-        },
+    return ModelSpec.model_validate(
+        dict(
+            name="moe",
+            hidden_size=1024,
+            vocab_size=32000,
+            layers="2 x full+mlp, 6 x full+moe",
+            mixers={"full": {"kind": "attention", "n_heads": 8, "n_kv_heads": 8, "head_dim": 128}},
+            ffns={
+                "mlp": {"kind": "dense", "ffn_hidden_size": 4096},
+                "moe": {"kind": "moe", "n_experts": 16, "top_k": 2, "expert_ffn_hidden_size": 2048},
+            },
+        )
     )
 
 
