@@ -129,6 +129,8 @@ def command_line(question: type[Question], given: Mapping[str, Any]) -> str:
     >>> from gpuscale.answers.table import question_of
     >>> command_line(question_of("memory"), {"model": "llama3-8b", "gpu": "rtx-3090", "gpus": "2"})
     'gpuscale memory llama3-8b --gpu rtx-3090 --gpus 2'
+    >>> command_line(question_of("diagnose"), {"log": "run.log"})
+    'gpuscale diagnose --log run.log'
     """
     words = ["gpuscale", question.NAME]
     asked = [(name, *found) for name, found in fields_of(question).items() if name in given]
@@ -138,7 +140,8 @@ def command_line(question: type[Question], given: Mapping[str, Any]) -> str:
         if field.kind == "flag":
             words += flag if str(value).lower() in ("true", "1", "on") else []
         elif field.kind == "many":
-            words += [word for one in value for word in (*flag, one)]
+            each = [value] if isinstance(value, str) else value
+            words += [word for one in each for word in (*flag, one)]
         else:
             words += [*flag, typed(value)]
     return shlex.join(words)
