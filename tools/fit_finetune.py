@@ -163,7 +163,7 @@ class Clock:
     def start(self, family: str, name: str) -> float:
         """Value that a family's preset has today."""
         spec = self.specs[family]
-        own = getattr(spec.calibration, name, None)
+        own = spec.calibration.get(name)
         return float(own.value) if own is not None else float(getattr(spec.finetune, name))
 
     def prior(self, name: str) -> float:
@@ -172,7 +172,7 @@ class Clock:
         if not family:
             return 0.0
         spec = self.specs[family]
-        own = getattr(spec.calibration, bare, None)
+        own = spec.calibration.get(bare)
         if own is not None:
             return math.log(own.prior / own.value) if own.prior_spread > 0 else 0.0
         default = getattr(FinetuneParameters(), bare)

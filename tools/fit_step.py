@@ -248,9 +248,8 @@ def all_tables() -> dict[str, FittedValue]:
     """Path -> table of every calibrated parameter that is shipped."""
     tables = dict(calibrated_tables())
     for name in preset_names("software"):
-        for key, table in vars(load_software(name).calibration).items():
-            if table is not None:
-                tables[f"software.{name}.{key}"] = table
+        for key, table in load_software(name).calibration.items():
+            tables[f"software.{name}.{key}"] = table
     return tables
 
 

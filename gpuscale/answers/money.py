@@ -14,10 +14,9 @@ from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Question, amount, flag,
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.run.bill import Bill, Rate
+    from gpuscale.core.run.bill import Bill, Rate, Site
     from gpuscale.core.run.ownership import Owned
     from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.run import OwnedSpec
 
 DEFAULT_SITE = "world"
 J_PER_KWH = 3.6e6
@@ -137,46 +136,31 @@ def age_warnings(rate: Rate | None) -> list[str]:
     return [f"the price of a GPU is {age_text(rate)}; --price 'X USD/h' gives today's"]
 
 
-def owned_of(
-    spec: OwnedSpec, cluster: ClusterSpec, n_gpus: int, pue: float, usd_per_kwh: float | None
-) -> Owned:
+def owned_of(asked: Costed, cluster: ClusterSpec, site: Site, work_w: float | None) -> Owned:
     """Cluster that is owned: the file over the site and the tables; what is missing is refused.
 
-    Raises GpuscaleError if the price of a machine, its power or that of electricity is nowhere
-    said.
+    `work_w`: power of a node, where it is known. Raises GpuscaleError if the price of a machine,
+    its power or that of electricity is nowhere said.
     """
-    from gpuscale.core.records import made_of
-    from gpuscale.core.run.ownership import Owned
-    from gpuscale.io.run import load_draw, load_purchase
+    from gpuscale.io.run import load_owned, load_purchase
 
-    bought = load_purchase(cluster.gpu.name)
-    node_usd = spec.node_usd
+    own, bought = load_owned(asked.own or ""), load_purchase(cluster.gpu.name)
+    node_usd = own.node_usd
     if node_usd is None and bought is not None and bought.gpus_per_node == cluster.gpus_per_node:
         node_usd = bought.node_usd
-    draw = load_draw(cluster)
-    power = spec.node_power_w or (draw.work_w if draw else None)
-    price = spec.usd_per_kwh if spec.usd_per_kwh is not None else usd_per_kwh
-    for value, key, example in (
-        (node_usd, "node_usd", "310000 USD"),
-        (power, "node_power_w", "8 kW"),
-        (price, "usd_per_kwh", "0.08 USD/kWh"),
-    ):
-        if value is None:
-            raise GpuscaleError(f"--own: `{key}` is not known", f'write {key} = "{example}"')
-    return made_of(
-        Owned,
-        spec,
-        n_gpus=n_gpus,
-        node_usd=node_usd or 0.0,
-        gpus_per_node=cluster.gpus_per_node,
-        node_power_w=power or 0.0,
-        utilisation_frac=spec.utilisation,
-        network_usd=spec.network_usd or 0.0,
-        interest_frac=spec.interest,
-        pue=spec.pue or pue,
-        usd_per_kwh=price or 0.0,
-        maintenance_frac=spec.maintenance,
+    price = own.usd_per_kwh if own.usd_per_kwh is not None else site.usd_per_kwh
+    whole = replace(
+        own,
+        node_usd=node_usd,
+        node_power_w=own.node_power_w or work_w,
+        pue=own.pue or site.pue,
+        usd_per_kwh=price,
     )
+    examples = {"node_usd": "310000 USD", "node_power_w": "8 kW", "usd_per_kwh": "0.08 USD/kWh"}
+    for key, example in examples.items():
+        if getattr(whole, key) is None:
+            raise GpuscaleError(f"--own: `{key}` is not known", f'write {key} = "{example}"')
+    return whole
 
 
 def bill_of(
@@ -198,22 +182,22 @@ def bill_of(
     from gpuscale.core.run.bill import Bill, Rate, charge
     from gpuscale.core.run.ownership import break_even_utilisation, own_cost
     from gpuscale.core.run.time import SECONDS_PER_DAY
-    from gpuscale.io.run import load_draw, load_making, load_owned, load_site
+    from gpuscale.io.run import load_draw, load_making, load_site
 
     site = load_site(asked.site or DEFAULT_SITE, asked.pue)
     draw = load_draw(cluster)
     rate, rent, own, share = None, None, None, None
     life_s, use = 4 * 365.25 * SECONDS_PER_DAY, 0.8
     if asked.own is not None:
-        spec = load_owned(asked.own)
-        owned = owned_of(spec, cluster, n_gpus, site.pue, site.usd_per_kwh)
-        site = replace(site, pue=owned.pue, usd_per_kwh=owned.usd_per_kwh)
-        own = own_cost(owned)
+        owned = owned_of(asked, cluster, site, draw.work_w if draw else None)
+        site = replace(site, pue=owned.pue or site.pue, usd_per_kwh=owned.usd_per_kwh)
+        size = (n_gpus, cluster.gpus_per_node)
+        own = own_cost(owned, *size)
         each = own.total_usd_per_gpu_hour
         rate = Rate(each, each, each, "own", asked.own)
         rent = rate_of(cluster, given, asked.spot)
-        share = break_even_utilisation(owned, rent.usd_per_gpu_hour) if rent else None
-        life_s, use = owned.life_years * 365.25 * SECONDS_PER_DAY, owned.utilisation_frac
+        share = break_even_utilisation(owned, *size, rent.usd_per_gpu_hour) if rent else None
+        life_s, use = owned.life_years * 365.25 * SECONDS_PER_DAY, owned.utilisation
     else:
         rate = rate_of(cluster, given, asked.spot)
     making = load_making(cluster.gpu.name, life_s, use)

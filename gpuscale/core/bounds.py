@@ -42,6 +42,19 @@ class Among(NamedTuple):
         return {"type": "literal", "expected": list(self.words)}
 
 
+class Keys(NamedTuple):
+    """The keys that a table may have, and those that it must."""
+
+    known: tuple[str, ...]
+    wanted: tuple[str, ...] = ()
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Give pydantic its schema."""
+        each = {"type": "typed-dict-field", "schema": handler(source)["values_schema"]}
+        found = {name: {**each, "required": name in self.wanted} for name in self.known}
+        return {"type": "typed-dict", "fields": found, "extra_behavior": "forbid"}
+
+
 class Filled(NamedTuple):
     """A list with something in it."""
 
@@ -84,14 +97,37 @@ class Measured(NamedTuple):
         return parse(value, self.dim) if isinstance(value, str) else value
 
 
+class Priced(NamedTuple):
+    """Money always has its unit: a bare number may be meant per GPU, per node or per month."""
+
+    dim: str
+    most: float
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Give pydantic its schema."""
+        return before(self.read, Within(0, self.most).__get_pydantic_core_schema__(source, handler))
+
+    def read(self, value: Any) -> Any:
+        """Read a price with its unit."""
+        bare = not isinstance(value, str) or not value.strip(" +-.0123456789_eE")
+        if bare:
+            example = {"usd": "310000 USD", "usd_per_kwh": "0.08 USD/kWh"}[self.dim]
+            raise ValueError(f"a price needs its unit, such as '{example}'")
+        return parse(value, self.dim)
+
+
 PositiveInt = Annotated[int, Within(1, 10**9)]
 NonNegativeInt = Annotated[int, Within(0, 10**9)]
 Count = Annotated[float, Measured("count")]
 Seconds = Annotated[float, Measured("s")]
 Factor = Annotated[float, Within(0, 1000)]
 Overhead = Annotated[float, Within(0, 1e12)]
-Share = Annotated[float, Within(0, 1)]
+Share = Annotated[float, Measured("frac", 0.0, 1.0)]
 Fragmentation = Annotated[float, Within(1, 3)]
 Spread = Annotated[float, Within(1, 10)]
-Fraction = Annotated[float, Within(0, 1, above=True)]
+Fraction = Annotated[float, Measured("frac", 0.0, 1.0, above=True)]
 ZeroStage = Annotated[int, Within(0, 3)]
+Watts = Annotated[float, Measured("w", above=True)]
+Pue = Annotated[float, Within(1, 10)]
+Usd = Annotated[float, Priced("usd", MAX_ABS)]
+UsdPerKwh = Annotated[float, Priced("usd_per_kwh", 1000.0)]

@@ -16,6 +16,7 @@ from typing import TypeVar
 from gpuscale.core.run.bill import Draw, Making, Rate, Site
 from gpuscale.core.run.checkpoint import Saver
 from gpuscale.core.run.failures import Fleet
+from gpuscale.core.run.ownership import Owned
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import looks_like_path, preset_files, preset_path
 from gpuscale.io.spec_errors import checked
@@ -159,9 +160,9 @@ def load_purchase(gpu: str) -> specs.PurchaseRow | None:
     return _known("purchase", gpu, specs.PurchaseRow)
 
 
-def load_owned(path: str) -> specs.OwnedSpec:
+def load_owned(path: str) -> Owned:
     """Read the file of `--own`."""
-    return checked(specs.OwnedSpec, read_toml(path), path)
+    return checked(Owned, read_toml(path), path)
 
 
 def load_nvlink(generation: int) -> specs.NvlinkRow | None:

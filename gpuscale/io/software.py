@@ -178,9 +178,8 @@ def software_record(
     chosen: Table = dict(options or {})
     kernels = _kernels(str(chosen.get("moe_kernels", spec.moe_kernels)), architecture, precision)
     fitted = {
-        f.name: cal.get(f"software.{spec.name}.{f.name}", table.value)
-        for f in fields(spec.calibration)
-        if (table := getattr(spec.calibration, f.name)) is not None
+        name: cal.get(f"software.{spec.name}.{name}", table.value)
+        for name, table in spec.calibration.items()
     }
     usual = "best" if architecture in spec.flash_best_on else spec.flash_generation
     kernel = FLASH_FACTORS.get(str(chosen.get("flash_generation", usual)))

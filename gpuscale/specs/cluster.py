@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, Literal
 
-from gpuscale.core.bounds import Among, NonNegativeInt, PositiveInt, Within
+from gpuscale.core.bounds import Among, NonNegativeInt, PositiveInt, Watts, Within
 from gpuscale.core.fabric import TOPOLOGIES
-from gpuscale.specs.fields import BytesPerS, Name, Spec, UsdPerHour, Watts
+from gpuscale.specs.fields import BytesPerS, Name, Spec, UsdPerHour
 from gpuscale.specs.gpu import GpuSpec
 
 Oversubscription = Annotated[float, Within(1, 1000)]

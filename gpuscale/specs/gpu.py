@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
-from gpuscale.core.bounds import PositiveInt
+from gpuscale.core.bounds import PositiveInt, Watts
 from gpuscale.core.formats import FORMATS
-from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, Name, Spec, Watts
+from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, Name, Spec
 
 
 class GpuSpec(Spec):

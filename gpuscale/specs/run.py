@@ -1,39 +1,25 @@
-"""What files may say of switches, failures, saves, power, sites, parts and owned clusters."""
+"""What files may say of switches, failures, saves, power, sites and parts."""
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
-from gpuscale.core.bounds import Measured, PositiveInt, Seconds, Within, before
-from gpuscale.core.quantity import MAX_ABS, parse
-from gpuscale.specs.fields import BytesPerS, Fraction, Spec, Watts
+from gpuscale.core.bounds import (
+    Fraction,
+    PositiveInt,
+    Pue,
+    Seconds,
+    Share,
+    Usd,
+    UsdPerKwh,
+    Watts,
+    Within,
+)
+from gpuscale.core.quantity import MAX_ABS
+from gpuscale.specs.fields import BytesPerS, Spec
 
-
-class Priced(NamedTuple):
-    """Money always has its unit: a bare number may be meant per GPU, per node or per month."""
-
-    dim: str
-    most: float
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Give pydantic its schema."""
-        return before(self.read, Within(0, self.most).__get_pydantic_core_schema__(source, handler))
-
-    def read(self, value: Any) -> Any:
-        """Read a price with its unit."""
-        bare = not isinstance(value, str) or not value.strip(" +-.0123456789_eE")
-        if bare:
-            example = {"usd": "310000 USD", "usd_per_kwh": "0.08 USD/kWh"}[self.dim]
-            raise ValueError(f"a price needs its unit, such as '{example}'")
-        return parse(value, self.dim)
-
-
-Usd = Annotated[float, Priced("usd", MAX_ABS)]
-UsdPerKwh = Annotated[float, Priced("usd_per_kwh", 1000.0)]
-Share = Annotated[float, Measured("frac", 0.0, 1.0)]
 NonNegative = Annotated[float, Within(0, MAX_ABS)]
-Pue = Annotated[float, Within(1, 10)]
 
 
 class SwitchSpec(Spec):
@@ -177,21 +163,3 @@ class PurchaseRow(Spec):
     gpus_per_node: PositiveInt
     date: str
     source: str
-
-
-class OwnedSpec(Spec):
-    """An owned cluster, as `--own FILE` says it; what is left out is told in the answer."""
-
-    node_usd: Usd | None = None
-    network_usd: Usd | None = None
-    facility_usd: Usd = 0.0
-    residual_usd: Usd = 0.0
-    life_years: Annotated[float, Within(0, 50, above=True)] = 4.0
-    interest: Share = 0.0
-    utilisation: Fraction = 0.8
-    node_power_w: Watts | None = None
-    pue: Pue | None = None
-    usd_per_kwh: UsdPerKwh | None = None
-    colocation_usd_per_kw_month: Usd = 0.0
-    staff_usd_per_year: Usd = 0.0
-    maintenance: Share = 0.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from gpuscale.core.bounds import Within, ZeroStage
+from gpuscale.core.bounds import Keys, Within, ZeroStage
 from gpuscale.core.capabilities import Capabilities
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.core.memory.parameters import FamilyMemory
-from gpuscale.core.step.records import FamilyStep
+from gpuscale.core.step.records import ALWAYS_FITTED, FITTED, FamilyStep
 from gpuscale.specs.fields import Name, Spec
 
 
@@ -22,23 +22,6 @@ class FittedValue(Spec):
     spread: Annotated[float, Within(1, 100)] | None = None  # bootstrap factor over sources
     tie: str = ""  # parameters of one tie are fitted as one
     source: str = ""
-
-
-class SoftwareCalibration(Spec):
-    """Fitted parameters of a family; seconds, fractions or ratios."""
-
-    elementwise_factor: FittedValue
-    host_layer_s: FittedValue
-    step_host_s: FittedValue
-    tp_exposed_frac: FittedValue
-    dp_exposed_frac: FittedValue
-    pp_exposed_frac: FittedValue
-    cp_exposed_frac: FittedValue
-    ep_exposed_frac: FittedValue
-    dp_network_exposed_frac: FittedValue | None = None  # where not given, as inside a node
-    pipeline_launch_s: FittedValue | None = None
-    gather_unoverlapped_frac: FittedValue | None = None
-    gathers_per_layer: FittedValue | None = None
 
 
 Maturities = Literal["tuned", "as-it-comes", "script"]
@@ -84,7 +67,7 @@ class SoftwareSpec(Spec, FamilyStep):
     fitted_on: Maturities = "tuned"  # jobs that the parameters were fitted to
     capabilities: Capabilities | str = ""  # or the preset that has them; "": everything
     refuses: tuple[str, ...] = ()  # tables of `data/refused.toml`: its own, and its engine's
-    calibration: SoftwareCalibration
+    calibration: Annotated[dict[str, FittedValue], Keys(FITTED, ALWAYS_FITTED)]
     memory: FamilyMemory = field(default_factory=FamilyMemory)
     finetune: FinetuneParameters | None = None  # None: nobody fine-tunes with it
     finetune_as: str = ""  # preset that stands for a pretraining family where it fine-tunes

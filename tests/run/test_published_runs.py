@@ -342,19 +342,19 @@ def test_money_adds_up_and_scales():
     assert one.energy_j is None and one.carbon_kg is None
 
 
-OWNED = Owned(1024, 310e3, 8, 8e3, 4, 0.8, 4e6, interest_frac=0.08, usd_per_kwh=0.1, pue=1.3)
+OWNED = Owned(310e3, 4e6, node_power_w=8e3, interest=0.08, usd_per_kwh=0.1, pue=1.3)
 
 
 @given(st.floats(0.3, 1.0), st.floats(0.5, 20.0))
 @settings(max_examples=30, deadline=None)
 def test_break_even_is_where_owning_costs_the_rent(utilisation, rent):
-    share = break_even_utilisation(OWNED, rent)
+    share = break_even_utilisation(OWNED, 1024, 8, rent)
     if share <= 1:
-        at = Owned(**{n: getattr(OWNED, n) for n in Owned.__slots__} | {"utilisation_frac": share})
-        assert own_cost(at).total_usd_per_gpu_hour == pytest.approx(rent)
+        at = replace(OWNED, utilisation=share)
+        assert own_cost(at, 1024, 8).total_usd_per_gpu_hour == pytest.approx(rent)
 
 
 def test_own_parts_add_up():
-    found = own_cost(OWNED)
+    found = own_cost(OWNED, 1024, 8)
     parts = (found.capital_usd, found.energy_usd, found.colocation_usd, found.staff_usd)
     assert found.total_usd_per_gpu_hour == pytest.approx(sum(parts) + found.maintenance_usd)

@@ -284,29 +284,29 @@ def test_power_and_carbon_by_hand():
 
 
 OWNED = Owned(
-    16, 1000.0, 8, 500.0, 2.0, 0.5, network_usd=300.0, facility_usd=700.0, interest_frac=0.1,
-    residual_usd=121.0, pue=1.5, usd_per_kwh=0.2, colocation_usd_per_kw_month=10.0,
-    staff_usd_per_year=60.0, maintenance_frac=0.05,
+    1000.0, 300.0, 700.0, residual_usd=121.0, life_years=2.0, interest=0.1, utilisation=0.5,
+    node_power_w=500.0, pue=1.5, usd_per_kwh=0.2, colocation_usd_per_kw_month=10.0,
+    staff_usd_per_year=60.0, maintenance=0.05,
 )  # fmt: skip
 
 
 def test_an_owned_cluster_by_hand():
     """3,000 USD over two years at 10 %: 1.21, so 0.121 / 0.21 a year; 121 left are 100 now."""
-    assert (OWNED.capital_usd, OWNED.power_w) == (3000.0, 1000.0)
     recovery = 0.1 * 1.21 / 0.21
     hours = 8760 * 16 * 0.5
     parts = (
         (3000 - 100) * recovery, 1.0 * 1.5 * 8760 * 0.2, 1.0 * 10 * 12, 60.0, 3000 * 0.05,
     )  # fmt: skip
     want = OwnCost(*(part / hours for part in parts), sum(parts) / hours)
-    found = own_cost(OWNED)
+    found = own_cost(OWNED, 16, 8)
     for name in OwnCost.__slots__:
         assert getattr(found, name) == pytest.approx(getattr(want, name)), name
     assert ownership.capital_recovery_frac(0.0, 0.5) == 2.0
     assert ownership.capital_recovery_frac(1.0, 1.0) == 2.0
-    rent = own_cost(replace(OWNED, utilisation_frac=1.0)).total_usd_per_gpu_hour
-    assert ownership.break_even_utilisation(OWNED, rent / 2) == pytest.approx(2.0)
-    assert Owned(1, 0.0, 1, 1.0, 0.5, 1.0).pue == 1.0
+    rent = own_cost(replace(OWNED, utilisation=1.0), 16, 8).total_usd_per_gpu_hour
+    assert ownership.break_even_utilisation(OWNED, 16, 8, rent / 2) == pytest.approx(2.0)
+    free = own_cost(Owned(node_power_w=1e3, usd_per_kwh=1.0, utilisation=1.0), 8, 8)
+    assert free.energy_usd == free.total_usd_per_gpu_hour == pytest.approx(1 / 8)  # PUE 1
 
 
 REFUSED = [

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
+from gpuscale.core.bounds import STRICT, Fraction, Pue, Share, Usd, UsdPerKwh, Watts, Within
 from gpuscale.core.run.time import SECONDS_PER_HOUR
 
 W_PER_KW = 1e3
@@ -19,34 +21,22 @@ MONTHS_PER_YEAR = 12.0
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What owning a cluster costs; every figure is an input, none is hidden."""
+    """An owned cluster as `--own FILE` says it; None: told by a table or the site, else refused."""
 
-    n_gpus: int
-    node_usd: float  # of one node
-    gpus_per_node: int
-    node_power_w: float  # mean draw of one node
-    life_years: float
-    utilisation_frac: float  # of all hours that are used
-    network_usd: float = 0.0  # switches, cables, optics, all of them
-    facility_usd: float = 0.0  # building, cooling, storage
-    interest_frac: float = 0.0  # per year
-    residual_usd: float = 0.0  # at the end, all of it
-    pue: float = 1.0
-    usd_per_kwh: float = 0.0
-    colocation_usd_per_kw_month: float = 0.0
-    staff_usd_per_year: float = 0.0
-    maintenance_frac: float = 0.0  # of the capital, per year
-
-    @property
-    def capital_usd(self) -> float:
-        """Price of everything bought. [USD]."""
-        nodes = self.n_gpus / self.gpus_per_node
-        return nodes * self.node_usd + self.network_usd + self.facility_usd
-
-    @property
-    def power_w(self) -> float:
-        """Draw of the nodes, before the site's overhead. [W]."""
-        return self.n_gpus / self.gpus_per_node * self.node_power_w
+    __pydantic_config__: ClassVar[dict[str, str | bool]] = STRICT
+    node_usd: Usd | None = None  # of one node
+    network_usd: Usd = 0.0  # switches, cables, optics, all of them
+    facility_usd: Usd = 0.0  # building, cooling, storage
+    residual_usd: Usd = 0.0  # at the end, all of it
+    life_years: Annotated[float, Within(0, 50, above=True)] = 4.0
+    interest: Share = 0.0  # per year
+    utilisation: Fraction = 0.8  # of all hours that are used
+    node_power_w: Watts | None = None  # mean draw of one node
+    pue: Pue | None = None
+    usd_per_kwh: UsdPerKwh | None = None
+    colocation_usd_per_kw_month: Usd = 0.0
+    staff_usd_per_year: Usd = 0.0
+    maintenance: Share = 0.0  # of the capital, per year
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,41 +63,47 @@ def capital_recovery_frac(interest_frac: float, years: float) -> float:
     return interest_frac * growth / (growth - 1)
 
 
-def own_cost(owned: Owned) -> OwnCost:
+def own_cost(owned: Owned, n_gpus: int, gpus_per_node: int) -> OwnCost:
     """Price of a used GPU-hour of an owned cluster.
+
+    `owned`: what is None costs nothing. `n_gpus`: all of them [1].
 
     ``(CRF * capital - residual annuity + power * PUE * e * 8760 + colo * kW * 12 + staff +
     maintenance) / (8760 * GPUs * utilisation)``
 
-    >>> cluster = Owned(1024, 310e3, 8, 8e3, 4, 0.8, network_usd=4.35e6, usd_per_kwh=0.1, pue=1.3)
-    >>> round(own_cost(cluster).total_usd_per_gpu_hour, 2)
+    >>> cluster = Owned(310e3, network_usd=4.35e6, node_power_w=8e3, usd_per_kwh=0.1, pue=1.3)
+    >>> round(own_cost(cluster, 1024, 8).total_usd_per_gpu_hour, 2)
     1.7
     """
-    o = owned
-    factor = capital_recovery_frac(o.interest_frac, o.life_years)
-    growth = (1 + o.interest_frac) ** o.life_years
-    yearly = o.capital_usd * factor - o.residual_usd * factor / growth
-    kw = o.power_w * o.pue / W_PER_KW
-    hours = HOURS_PER_YEAR * o.n_gpus * o.utilisation_frac
+    o, nodes = owned, n_gpus / gpus_per_node
+    capital_usd = nodes * (o.node_usd or 0.0) + o.network_usd + o.facility_usd
+    power_w = nodes * (o.node_power_w or 0.0)
+    factor = capital_recovery_frac(o.interest, o.life_years)
+    growth = (1 + o.interest) ** o.life_years
+    yearly = capital_usd * factor - o.residual_usd * factor / growth
+    kw = power_w * (o.pue or 1.0) / W_PER_KW
+    hours = HOURS_PER_YEAR * n_gpus * o.utilisation
     parts = (
         yearly / hours,
-        kw * HOURS_PER_YEAR * o.usd_per_kwh / hours,
-        o.power_w / W_PER_KW * o.colocation_usd_per_kw_month * MONTHS_PER_YEAR / hours,
+        kw * HOURS_PER_YEAR * (o.usd_per_kwh or 0.0) / hours,
+        power_w / W_PER_KW * o.colocation_usd_per_kw_month * MONTHS_PER_YEAR / hours,
         o.staff_usd_per_year / hours,
-        o.capital_usd * o.maintenance_frac / hours,
+        capital_usd * o.maintenance / hours,
     )
     return OwnCost(*parts, math.fsum(parts))
 
 
-def break_even_utilisation(owned: Owned, rent_usd_per_gpu_hour: float) -> float:
+def break_even_utilisation(
+    owned: Owned, n_gpus: int, gpus_per_node: int, rent_usd_per_gpu_hour: float
+) -> float:
     """Share of the hours to be used for owning to cost as much as renting; may exceed 1. [1].
 
-    >>> cluster = Owned(1024, 310e3, 8, 8e3, 4, 0.8, usd_per_kwh=0.1, pue=1.3)
-    >>> round(break_even_utilisation(cluster, 2.5), 2)
+    >>> cluster = Owned(310e3, node_power_w=8e3, usd_per_kwh=0.1, pue=1.3)
+    >>> round(break_even_utilisation(cluster, 1024, 8, 2.5), 2)
     0.49
     """
-    always = own_cost(replace(owned, utilisation_frac=1.0)).total_usd_per_gpu_hour
-    return always / rent_usd_per_gpu_hour
+    always = own_cost(replace(owned, utilisation=1.0), n_gpus, gpus_per_node)
+    return always.total_usd_per_gpu_hour / rent_usd_per_gpu_hour
 
 
 def usd_per_million_tokens(usd_per_gpu_hour: float, n_gpus: float, tokens_per_s: float) -> float:

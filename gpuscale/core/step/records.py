@@ -173,24 +173,35 @@ class FamilyStep:
     moe_kernels: Kernels = "2026a"
 
 
-@dataclass(frozen=True, slots=True)
-class Software(FamilyStep):
-    """A framework family: the few physical parameters that its kernels and overlap set."""
+@dataclass(frozen=True, kw_only=True)
+class FittedStep:
+    """The few physical parameters that a family's kernels and overlap set, fitted to runs."""
 
-    name: str
     elementwise_factor: float = 1.0  # memory-bound traffic relative to 20 B per token and width
     host_layer_s: float = 0.0  # CPU time to launch one layer forward
-    host_tp_factor: float = 0.0  # more of it with 8 tensor-parallel ranks
     step_host_s: float = 0.0
-    pipeline_launch_s: float = 0.0  # launch floor of a layer per tensor rank, pipeline over nodes
     tp_exposed_frac: float = 0.0  # c of max(A, B) + c min(A, B)
+    dp_exposed_frac: float = 0.0
+    pp_exposed_frac: float = 0.0
     cp_exposed_frac: float = 0.0
     ep_exposed_frac: float = 0.0
-    dp_exposed_frac: float = 0.0
-    dp_network_exposed_frac: float = 0.0  # the same where the exchange crosses nodes
-    pp_exposed_frac: float = 0.0
+    dp_network_exposed_frac: float = 0.0  # where not fitted, as inside a node
+    pipeline_launch_s: float = 0.0  # launch floor of a layer per tensor rank, pipeline over nodes
     gather_unoverlapped_frac: float = 0.0  # of the ZeRO-1 parameter all-gather
     gathers_per_layer: float = 1.0  # weight all-gathers of ZeRO-3, of which each pays latency
+
+
+FITTED = tuple(f.name for f in fields(FittedStep))
+ALWAYS_FITTED = FITTED[: FITTED.index("dp_network_exposed_frac")]
+"""Those that every family has; the others are neutral where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Software(FamilyStep, FittedStep):
+    """A framework family on one architecture, with what a run sets itself."""
+
+    name: str
+    host_tp_factor: float = 0.0  # more of `host_layer_s` with 8 tensor-parallel ranks
     flash_factor: float = 1.0  # attention efficiency relative to the architecture's best kernel
     dispatch_frac: float = 1.0  # bytes of a token on its way out, relative to 16 bits
     cuda_graphs: str = "none"  # "none" | "layer" | "full"
