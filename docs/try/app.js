@@ -1,5 +1,5 @@
 // The form, kept in the address; the answer, drawn from its data; what was asked before, kept.
-import { TASKS, SHARED, ask, beside, given, search, steps, values, ways } from "./tasks.js";
+import { TASKS, SHARED, ask, beside, concerns, given, inWords, search, steps, values, ways } from "./tasks.js";
 import { along, draw, drawable, know, shown, stepped } from "./charts.js";
 
 const $ = (id) => document.getElementById(id);
@@ -171,17 +171,25 @@ function say(said, wrong = false) {
 }
 
 const inputs = () => [...document.querySelectorAll("#form .field :is(input, select)")];
-// options in the words of the form
-const inForm = (said) => inputs().reduce((s, input) => s.replaceAll(new RegExp(`\`?--${input.name.replaceAll("_", "-")}\`?(?![\\w-])`, "g"), `“${input.labels[0].textContent}”`), said);
+const labels = () => {
+  const found = Object.fromEntries(inputs().map((input) => [input.name, input.labels[0].textContent]));
+  return { ...found, cluster: found.gpu };
+};
+const inForm = (said) => inWords(said, labels());
+// a written answer in the words of the form; commands and files stay as they are
+function reworded(box) {
+  const texts = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const { currentNode: one } = texts;
+    if (one.data.includes("--") && !one.parentElement.closest("pre, code")) one.data = inForm(one.data);
+  }
+}
 
 // an error in the words of the form; it marks the field that it is about
 function blame({ error = "", hint = "" }) {
   let first = null;
   for (const input of inputs()) {
-    const value = input.value.trim();
-    const flag = new RegExp(`--${input.name.replaceAll("_", "-")}(?![\\w-])`);
-    const wrong = error && (flag.test(error) || (value && error.includes(`\`${value}\``)));
-    if (wrong) { input.setAttribute("aria-invalid", "true"); first ??= input; } else input.removeAttribute("aria-invalid");
+    if (error && concerns(error, input.name, input.value.trim())) { input.setAttribute("aria-invalid", "true"); first ??= input; } else input.removeAttribute("aria-invalid");
   }
   if (first) first.closest("details")?.setAttribute("open", "");
   return `${first && !error.includes("--") ? `${first.labels[0].textContent}: ` : ""}${inForm(error)}${!hint ? "" : hint.includes("gpuscale ") ? first?.list ? "; the field lists what is known" : "" : `; ${inForm(hint)}`}`;
@@ -197,7 +205,8 @@ async function answer() {
   $("answer").classList.add("old");
   const made = await answered(question, 0);
   if (number !== asked) return;
-  $("command").textContent = made.command ?? "";
+  // a line is broken before an option, not within
+  $("command").replaceChildren(...(made.command ?? "").split(/ (?=--)/).flatMap((part, i) => [i ? " " : "", node("span", { textContent: part })]));
   const wrong = blame(made);
   $("answer").classList.toggle("old", !!made.error);
   if (made.error) return say(wrong, true);
@@ -215,14 +224,14 @@ async function answer() {
 }
 
 const points = (made) => made.answer.summary;
-const told = (p) => (p.note ? [node("b", { textContent: p.value }), ` ${inForm(p.note)}`] : [inForm(p.value)]);
+const told = (p) => (p.note ? [node("b", { textContent: inForm(p.value) }), ` ${inForm(p.note)}`] : [inForm(p.value)]);
 const row = (p) => [node("dt", { textContent: p.key }), node("dd", { className: p.tone }, ...told(p))];
 
 function summary(made) {
   const [verdict, ...rest] = points(made);
   const warnings = made.answer.warnings.map((w) => node("p", { className: "warn", textContent: `Warning: ${inForm(w)}` }));
   $("head").replaceChildren(
-    node("p", { className: `answer ${made.no ? "bad" : verdict.tone}`, textContent: verdict.value }),
+    node("p", { className: `answer ${made.no ? "bad" : verdict.tone}`, textContent: inForm(verdict.value) }),
     node("dl", { className: "summary" }, ...rest.filter((p) => p.key !== "next").flatMap(row)), ...warnings);
 }
 
@@ -232,7 +241,9 @@ function knobs() {
   const { knobs: all, figures } = TASKS[task];
   const { options } = latest;
   const usable = /^\d+$/.test(options.gpus ?? "1") && !options.deadline && !options.budget ? all : [];
-  $("knobs").replaceChildren(...usable.map((one) => slider(one, steps(task, one, options), figures)).filter(Boolean));
+  // where nothing fits, the slider goes on to where it may
+  const further = (one) => (one.name === "gpus" && latest.result.fits === false ? 4 : 0);
+  $("knobs").replaceChildren(...usable.map((one) => slider(one, steps(task, one, options, further(one)), figures)).filter(Boolean));
 }
 
 function slider(one, all, figures) {
@@ -244,10 +255,13 @@ function slider(one, all, figures) {
   const range = node("input", { type: "range", min: 0, max: all.length - 1, step: 1, value: here, id: `slide-${one.name}` });
   const said = node("output", { htmlFor: range.id });
   const boxes = figures.map(({ label }) => node("figure", {}, node("figcaption", { textContent: label }), node("div")));
+  const [from, to] = [all[0], all.at(-1)].map((s) => shown(s.value, one.dim));
+  const box = node("div", { className: "knob" }, node("label", { htmlFor: range.id }, `${one.label} `, said), range, node("p", { className: "note", textContent: `Nothing fits from ${from} to ${to}.` }), node("div", { className: "figures" }, ...boxes));
   const redraw = () => {
     const i = +range.value;
     said.textContent = shown(all[i].value, one.dim);
     range.setAttribute("aria-valuetext", said.textContent);
+    box.classList.toggle("none", results.every((r) => r === false));
     figures.forEach((f, k) => {
       const rows = all.map((s, j) => ({ x: s.value, y: results[j] ? f.of(results[j]) : null }));
       const seen = rows.map((r) => r.y).filter((y) => y > 0);
@@ -264,7 +278,6 @@ function slider(one, all, figures) {
     results[i] = made.error || made.answer.result.fits === false ? false : made.answer.result;
     later();
   });
-  const box = node("div", { className: "knob" }, node("label", { htmlFor: range.id }, `${one.label} `, said), range, node("div", { className: "figures" }, ...boxes));
   watch(box, redraw);
   later();
   return box;
@@ -272,7 +285,7 @@ function slider(one, all, figures) {
 
 // --- pictures ---------------------------------------------------------------------------------
 
-const LABELS = { step: "Time", memory: "Memory", "memory-time": "Memory over a step", timeline: "Timeline", layouts: "Layouts", limits: "Limits", sensitivity: "What helps", roofline: "Roofline", scaling: "Scaling", mfu: "MFU", pareto: "Pareto", levels: "Levels", bars: "Parts" };
+const LABELS = { ttft: "First token", tpot: "Further tokens", step: "Time", memory: "Memory", "memory-time": "Memory over a step", timeline: "Timeline", layouts: "Layouts", limits: "Limits", sensitivity: "What helps", roofline: "Roofline", scaling: "Scaling", mfu: "MFU", pareto: "Pareto", levels: "Levels", bars: "Parts" };
 const degrees = (l) => ["tp", "cp", "ep", "pp", "dp"].filter((k) => l[k] > 1 || k === "dp").map((k) => `${k.toUpperCase()} ${l[k]}`).join(" x ");
 const settings = ({ layout: l }) => `${degrees(l)}, ZeRO ${l.zero_stage}, micro-batch ${l.micro_batch_size}${l.vpp > 1 ? `, ${l.vpp} chunks` : ""}`;
 const pinsOf = ({ layout: l }) => ({ tp: l.tp, pp: l.pp, cp: l.cp, ep: l.ep, vpp: l.vpp, zero: l.zero_stage, micro_batch: l.micro_batch_size, recompute: l.recompute });
@@ -300,7 +313,7 @@ function scatter(points, result) {
   return {
     kind: "lines", key: "layouts", title: "Layouts: time against memory; a click pins one", choices: points, picked: [{ x: result.peak_bytes, y: TASKS[task].ways ? result.run_s ?? result.step_s : result.step_s }],
     x: { label: "memory of the fullest GPU", dim: "bytes" }, y: { label: TASKS[task].ways && result.run_s ? "the run" : "a step", dim: "s" }, marks: [{ axis: "x", value: result.capacity_bytes, label: "usable" }],
-    series: [{ name: "fastest", points: rows.slice(0, 1), markers: true }, { name: "others", points: rows.slice(1), markers: true }],
+    series: [{ name: TASKS[task].ways ? "fastest" : "chosen", points: rows.slice(0, 1), markers: true }, { name: "others", points: rows.slice(1), markers: true }],
   };
 }
 
@@ -369,6 +382,9 @@ function panel(chart) {
   const box = node("div", { className: "chart" });
   $("panel").replaceChildren(node("p", { className: "chart-title", textContent: chart.title }), box, ...(chart.note ? [node("p", { className: "note", textContent: chart.note })] : []));
   redrawPanel = () => {
+    const row = $("tabs");
+    const [{ left, right }, at] = [$(`tab-${chart.key}`), row].map((one) => one.getBoundingClientRect());
+    if (left < at.left || right > at.right) row.scrollLeft += left - at.left - 20; // the chosen one is in sight
     const picked = [...(chart.picked ?? []), ...(chart.key === "layouts" && mate ? [mate] : [])];
     chart.hit = draw(box, chart, { view, picked });
   };
@@ -473,6 +489,11 @@ async function sideBySide() {
 
 // --- details, files ---------------------------------------------------------------------------
 
+const DETAILS = {
+  figures: "All figures", step: "Where the step goes", memory: "Memory", limits: "Limits of each parallelism", alternatives: "Other layouts",
+  layouts: "Layouts", help: "What would help", remedies: "What would make it fit", search: "What was searched", cases: "All cases",
+  launch: "Command that starts it", levels: "Levels of the network", causes: "Causes", test: "What to test next", how: "How it comes about, inputs",
+};
 async function details() {
   const mine = latest;
   const made = await answered(ask("details", mine.question.command, mine.options), 2);
@@ -481,7 +502,8 @@ async function details() {
   $("details").replaceChildren(...Object.entries(made.details).filter(([, html]) => html).map(([name, html]) => {
     const inside = node("div", { innerHTML: html }); // written and escaped by the planner
     for (const table of inside.querySelectorAll("table.sortable")) sortable(table);
-    const box = node("details", { open: open.has(name) }, node("summary", { textContent: name === "how" ? "how it comes about, inputs" : name }), inside);
+    reworded(inside);
+    const box = node("details", { open: open.has(name) }, node("summary", { textContent: DETAILS[name] ?? name }), inside);
     box.dataset.name = name;
     return box;
   }));

@@ -26,19 +26,27 @@ export function shown(value, dim = "") {
   return name.length === 1 && dim === "count" ? number + name : `${number} ${name}`.trim();
 }
 
+const unitOf = (high, dim) => (dim === "frac" ? [0.01, "%"] : STEPS[dim]?.find(([, , end]) => high < end) ?? [1, ""]);
 // round values between two ends, in the unit that the larger one is shown in
 function even(low, high, most, dim) {
-  const [unit] = dim === "frac" ? [0.01] : STEPS[dim]?.find(([, , end]) => high < end) ?? [1];
+  const [unit] = unitOf(high, dim);
   const raw = (high - low) / most / unit || 1;
   const ten = 10 ** Math.floor(Math.log10(raw));
-  const by = [1, 2, 5, 10].find((m) => m * ten >= raw) * ten;
+  const far = (m) => Math.abs(Math.log((m * ten) / raw));
+  const by = [1, 2, 5, 10].reduce((best, m) => (far(m) < far(best) ? m : best)) * ten;
   return Array.from({ length: Math.max(0, Math.floor(high / unit / by) - Math.ceil(low / unit / by) + 1) }, (_, i) => (Math.ceil(low / unit / by) + i) * by * unit);
 }
 // in powers of 2 every tick keeps its text: those of 10 lose it at 8.64e6 s, which are 100 d
 const kind = (log) => (log ? { type: "log", base: 2 } : { type: "linear" });
-const scale = (axis, more = {}) => ({
-  label: axis.label, ...kind(axis.log), tickFormat: (v) => shown(v, axis.dim), ...(axis.at?.length ? { ticks: axis.at } : {}), ...more,
-});
+// ticks of a line scale share a unit
+function ticked(ticks, { dim, log }) {
+  const [unit, name] = unitOf(Math.max(...ticks.map(Math.abs)), dim);
+  const number = (v) => (+(v / unit).toPrecision(3)).toLocaleString("en");
+  return (v) => (log || !v ? shown(v, dim) : name.length === 1 && dim === "count" ? number(v) + name : `${number(v)} ${name}`.trim());
+}
+const scale = (axis, ticks, more = {}) => ({ label: axis.label, ...kind(axis.log), ticks, tickFormat: ticked(ticks, axis), ...more });
+// room for the words left of a chart
+const room = (words, width, most) => Math.min(width * most, 20 + 7.3 * Math.max(...words.map((word) => word.length)));
 // the key of colours, above a chart
 function key(names, colours) {
   const made = document.createElement("p");
@@ -70,14 +78,18 @@ function lines({ x, y, series, marks }, width, picked) {
   const rows = series.flatMap((one, i) => one.points.map(([px, py, label]) => ({ x: px, y: py, label, name: one.name, i, dots: one.markers, drawn: one.line })));
   const named = series.filter((one) => one.name).map((one) => one.name);
   const spread = Math.max(...rows.map((r) => r.y)) / Math.min(...rows.map((r) => r.y));
+  const all = (axis) => ends([...rows, ...(picked ?? [])].map((r) => r[axis]).concat((marks ?? []).filter((m) => m.axis === axis).map((m) => m.value)));
+  const [[left, right], [low, high]] = [all("x"), all("y")];
+  const across = x.at?.length ? x.at : x.log ? few(logTicks(left, right, x.dim), width / 80) : even(left, right, Math.max(3, width / 110), x.dim);
+  const up = y.log ? few(logTicks(low, high, y.dim), 7) : even(spread > 3 ? 0 : low, high, 6, y.dim);
   const say = (r) => [r.label, r.name, `${x.label || "x"} ${shown(r.x, x.dim)}`, `${y.label || "y"} ${shown(r.y, y.dim)}`].filter(Boolean).join("\n");
   return {
     points: rows.filter((r) => r.dots),
-    x: scale(x, { ticks: x.at?.length ? x.at : x.log ? few(logTicks(...ends(rows.map((r) => r.x)), x.dim), width / 80) : even(...ends([...rows.map((r) => r.x), ...(marks ?? []).filter((m) => m.axis === "x").map((m) => m.value)]), Math.max(3, width / 110), x.dim) }), y: scale(y, { grid: true, ticks: y.log ? few(logTicks(...ends(rows.map((r) => r.y)), y.dim), 7) : even(spread > 3 ? 0 : Math.min(...rows.map((r) => r.y)), Math.max(...rows.map((r) => r.y)), 6, y.dim), zero: !y.log && spread > 3 }),
+    x: scale(x, across), y: scale(y, up, { grid: true, zero: !y.log && spread > 3 }), marginLeft: room(up.map(ticked(up, y)), width, 0.5),
     color: { domain: named, range: named.map((n, i) => SERIES[i % SERIES.length]) }, inset: 8,
     marks: [
       ...(marks ?? []).map((m) => (m.axis === "x" ? Plot.ruleX : Plot.ruleY)([m.value], { stroke: "var(--no)", strokeDasharray: "4 3" })),
-      ...(marks ?? []).map((m) => Plot.text([m.label], { [m.axis]: m.value, frameAnchor: m.axis === "x" ? "top" : "right", dx: m.axis === "x" ? -4 : 0, dy: m.axis === "x" ? 4 : -7, textAnchor: "end", fill: "var(--no)", stroke: "var(--bg)", strokeWidth: 4 })),
+      ...(marks ?? []).map((m) => Plot.text([m.label], { [m.axis]: m.value, frameAnchor: m.axis === "x" ? "top" : "right", dy: m.axis === "x" ? -8 : -7, textAnchor: "end", fill: "var(--no)", stroke: "var(--bg)", strokeWidth: 4 })),
       Plot.line(rows.filter((r) => r.drawn), { x: "x", y: "y", z: "i", stroke: (r) => r.name || named[0] || "", strokeWidth: 2 }),
       Plot.dot(rows.filter((r) => r.dots), { x: "x", y: "y", fill: (r) => r.name || "", r: 4.5, stroke: "var(--bg)" }),
       ...(picked ?? []).map((p) => Plot.dot([p], { x: "x", y: "y", r: 9, stroke: "var(--fg)", strokeWidth: 2 })),
@@ -89,10 +101,10 @@ function lines({ x, y, series, marks }, width, picked) {
 function stack({ axis, parts, rows, limit }, width) {
   const bars = rows.flatMap(([row, amounts]) => amounts.map((value, i) => ({ row, part: parts[i], value, i }))).filter((b) => b.value > 0);
   const used = parts.filter((part) => bars.some((b) => b.part === part));
-  const longest = Math.max(...rows.map(([row]) => row.length));
+  const across = even(0, Math.max(limit?.[0] ?? 0, ...rows.map(([, amounts]) => amounts.reduce((a, b) => a + b, 0))), Math.max(3, width / 110), axis.dim);
   return {
-    height: 70 + 38 * rows.length, marginLeft: longest ? Math.min(width * 0.42, 20 + 7.4 * longest) : 10,
-    x: scale(axis, { grid: true, ticks: even(0, Math.max(limit?.[0] ?? 0, ...rows.map(([, amounts]) => amounts.reduce((a, b) => a + b, 0))), Math.max(3, width / 110), axis.dim) }), y: { label: null, domain: rows.map(([row]) => row) },
+    height: 70 + rows.length * Math.max(38, Math.min(64, 200 / rows.length)), marginLeft: room(rows.map(([row]) => row), width, 0.58),
+    x: scale(axis, across, { grid: true }), y: { label: null, domain: rows.map(([row]) => row) },
     color: { domain: used, range: used.map((p) => paint(p, parts.indexOf(p))) },
     marks: [
       Plot.barX(bars, Plot.stackX(tipped({ x: "value", y: "row", fill: "part", title: (b) => `${b.part}${b.row ? `, ${b.row}` : ""}\n${shown(b.value, axis.dim)}`, insetTop: 3, insetBottom: 3 }))),
@@ -107,9 +119,10 @@ function gantt({ lanes, kinds, total, start = 0 }, width, view) {
   const [from, to] = view ?? [start, total];
   const seen = spans.filter((s) => s.b > from && s.a < to).map((s) => ({ ...s, a: Math.max(s.a, from), b: Math.min(s.b, to), long: s.b - s.a }));
   const used = kinds.map(([name]) => name).filter((name) => spans.some((s) => s.kind === name));
+  const across = even(from, to, Math.max(3, width / 110), "s");
   return {
-    height: 70 + 30 * lanes.length, marginLeft: Math.min(width * 0.3, 20 + 7.2 * Math.max(...lanes.map(([lane]) => lane.length))),
-    x: { domain: [from, to], label: "time in the step", tickFormat: (v) => shown(v, "s"), ticks: even(from, to, Math.max(3, width / 110), "s") }, y: { label: null, domain: lanes.map(([lane]) => lane) },
+    height: 70 + 30 * lanes.length, marginLeft: room(lanes.map(([lane]) => lane), width, 0.36),
+    x: { domain: [from, to], label: "time in the step", tickFormat: ticked(across, { dim: "s" }), ticks: across }, y: { label: null, domain: lanes.map(([lane]) => lane) },
     color: { domain: used, range: used.map(paint) },
     marks: [
       Plot.barX(seen, tipped({ x1: "a", x2: "b", y: "lane", fill: "kind", insetTop: 3, insetBottom: 3, title: (s) => `${s.label ? `${s.label}, ` : ""}${s.kind}, ${s.lane}\n${shown(s.long, "s")}` })),
@@ -141,12 +154,13 @@ export function draw(box, chart, { view, picked, height } = {}) {
   }
 }
 
+const LANES = { pp: "PP out", "pp-before": "PP in", "pp-after": "PP back" };
 // The whole step as lanes, one a stage and track.
 export function stepped({ events, total_s }) {
   const kinds = [...new Set(events.map((e) => e[2]))];
   const lanes = new Map();
   for (const [stage, track, kind, start, length, batch] of [...events].sort((a, b) => a[0] - b[0] || (a[1] > b[1] ? 1 : -1))) {
-    const name = `stage ${stage + 1}${track === "compute" ? "" : ` ${track}`}`;
+    const name = `stage ${stage + 1}${track === "compute" ? "" : ` ${LANES[track] ?? track.toUpperCase()}`}`;
     if (!lanes.has(name)) lanes.set(name, []);
     lanes.get(name).push({ start, length, kind: kinds.indexOf(kind), label: batch >= 0 ? `micro-batch ${batch + 1}` : "" });
   }
@@ -159,11 +173,12 @@ export function along(box, { label, dim }, one, rows, value, log) {
   const width = Math.max(120, box.clientWidth);
   const [low, high] = ends(known.map((r) => r.y));
   const ticks = log ? few(logTicks(low, high, dim), 4) : even(0, high, 3, dim);
+  const told = ticked(ticks, { dim, log });
   const said = rows.map((r) => shown(r.x, one.dim).length);
   const made = Plot.plot({
-    width, height: 112, marginLeft: 14 + 6.6 * Math.max(2, ...ticks.map((v) => shown(v, dim).length)), marginRight: 16, marginBottom: 26, marginTop: 14, style: { fontSize: "12px" },
+    width, height: 112, marginLeft: 14 + 6.6 * Math.max(2, ...ticks.map((v) => told(v).length)), marginRight: 16, marginBottom: 26, marginTop: 14, style: { fontSize: "12px" },
     x: { ...kind(true), label: null, ticks: few(rows.map((r) => r.x), width / (24 + 8 * Math.max(...said))), tickFormat: (v) => shown(v, one.dim), domain: [rows[0].x, rows.at(-1).x] },
-    y: { label: null, ticks, grid: true, tickFormat: (v) => shown(v, dim), ...kind(log), zero: !log },
+    y: { label: null, ticks, grid: true, tickFormat: told, ...kind(log), zero: !log },
     marks: [
       Plot.line(known, { x: "x", y: "y", stroke: "var(--m-forward)", strokeWidth: 2 }),
       Plot.dot(known, { x: "x", y: "y", fill: "var(--m-forward)", r: (r) => (r.x === value ? 6 : 3) }),

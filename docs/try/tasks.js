@@ -27,6 +27,7 @@ export const TASKS = {
       text("seq_len", "Tokens of a sequence", "", "8k; empty: the model's own"),
       choice("software", "Software", ["", "megatron-core", "megatron-bridge", "torchtitan", "fsdp", "deepspeed-zero3", "nanotron", "jax"]),
       choice("precision", "Precision", ["", "bf16", "fp8", "mxfp8", "nvfp4"]),
+      choice("maturity", "How tuned it is", ["", "tuned", "as-it-comes", "script"]),
       price,
     ],
     pins: ["tp", "pp", "cp", "ep", "vpp", "zero", "micro_batch", "recompute"],
@@ -52,6 +53,8 @@ export const TASKS = {
       text("micro_batch", "Sequences at a time", "", "what fits best"),
       choice("optimizer", "Optimizer", ["", "adamw", "adamw-8bit", "paged-adamw-8bit", "adafactor", "lion", "sgd"]),
       choice("loss", "Cross entropy", ["", "eager", "chunked", "fused"]),
+      choice("targets", "Maps with an adapter", ["", "all-linear", "attention", "mlp"]),
+      text("mean_len", "Mean tokens of an example", "", "empty: no padding"),
       price,
     ],
     pins: ["zero", "recompute", "offload"],
@@ -104,6 +107,7 @@ export const TASKS = {
       text("group", "Answers to a prompt", "", "8"),
       choice("engine", "Rollouts", ["", "colocated", "split", "async"]),
       text("rollout_gpus", "GPUs that only roll out", "", "split and async"),
+      choice("optimizer", "Optimizer", ["", "adamw", "adamw-8bit", "paged-adamw-8bit", "adafactor"]),
       choice("software", "Software", ["", "hf-deepspeed", "hf-fsdp", "megatron-core", "hf-peft"]),
       price,
     ],
@@ -147,6 +151,8 @@ export const TASKS = {
     more: [
       choice("kind", "Kind of run", ["", "pretrain", "finetune", "rl", "serving", "network"]),
       text("software", "Software", "", "NAME or NAME:VERSION"),
+      text("seq_len", "Tokens of a sequence", "", "8k; empty: the model's own"),
+      text("global_batch", "Sequences of a step"),
     ],
     log: true,
     pins: [],
@@ -180,18 +186,38 @@ export function given(task, form, names) {
   const { fields, more, pins } = TASKS[task];
   for (const name of [...fields, ...more].map((f) => f.name).concat(pins)) if (form[name]) found[name] = form[name];
   if (form.log) { found.log = form.log; delete found.measured; }
-  if (found.method === "full") delete found.rank;
+  if (found.method === "full") for (const name of ["rank", "targets"]) delete found[name];
   if (found.deadline || found.budget) if (/^\d+$/.test(found.gpus ?? "")) found.gpus = doubled(+found.gpus, -3, 3).join();
   return found;
 }
 
 export const ask = (what, command, options) => ({ what, command, given: options });
 
-// The values of a slider, and the question of each.
-export function steps(task, { name, usual, low, high }, options) {
+// What the planner says, in the words of a form: options that it has by their labels (`fields`: name
+// -> label), those that it has not left out of brackets, and command lines left out.
+export function inWords(said, fields) {
+  const known = (option) => fields[option.slice(2).replaceAll("-", "_")];
+  const kept = (part) => !/^--[a-z]/.test(part) || known(/^--[a-z0-9-]+/.exec(part)[0]);
+  return said
+    .replace(/[;:,]? *`?gpuscale [^;`]*--[^;`]*`?/g, "")
+    .replace(/ ?\(([^()]*--[a-z][^()]*)\)/g, (_, inside) => {
+      const rest = inside.split(", ").filter(kept);
+      return rest.length ? ` (${rest.join(", ")})` : "";
+    })
+    .replace(/`?(--[a-z][a-z0-9-]*)`?( '[^']*')?/g, (all, option) => (known(option) ? `“${known(option)}”` : all));
+}
+
+// Whether an error is about a field: it names the option of it, or its value.
+export function concerns(error, name, value) {
+  const option = new RegExp(`--${name === "gpu" ? "(gpu|cluster)" : name.replaceAll("_", "-")}(?![\\w-])`);
+  return option.test(error) || (!!value && error.includes(`\`${value}\``));
+}
+
+// The values of a slider, and the question of each; `more`: how many further doublings.
+export function steps(task, { name, usual, low, high }, options, more = 0) {
   const typed = Number(String(options[name] ?? usual).replace(/^([\d.]+) ?M$/i, (_, n) => n * 1e6).replace(/^([\d.]+) ?GB$/i, (_, n) => n * 1e9));
   if (!typed) return [];
-  return doubled(typed, low, high).map((value) => ({
+  return doubled(typed, low, high + more).map((value) => ({
     value,
     question: ask("answer", TASKS[task].command, value === typed && options[name] ? options : { ...options, [name]: String(value) }),
   }));

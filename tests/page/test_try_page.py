@@ -221,6 +221,14 @@ SHIFTS = """self.shifts = 0; new PerformanceObserver((list) => {
 SHOWN = "document.querySelector('#answer:not(.old) #head .answer') && "
 SHOWN += "document.querySelector('#details details')"
 READY = "document.querySelector('#state').textContent === '' && " + SHOWN
+OPTIONS_SAID = (
+    "(() => { const said = document.querySelector('#answer').cloneNode(true); "
+    "said.querySelectorAll('pre, code').forEach((e) => e.remove()); "
+    "return [...document.querySelectorAll('#form [name]')]"
+    ".map((e) => `--${e.name.replaceAll('_', '-')}`)"
+    ".filter((o) => new RegExp(o + '(?![\\w-])').test(said.textContent)).join() })()"
+)
+"""Options that the form has a field for, and that the answer names all the same."""
 TASKS = ("train", "tune", "serve", "rl", "collective", "diagnose")
 
 
@@ -247,6 +255,7 @@ def test_each_task_answers_before_python_is_there_and_is_accessible(site):
         loading = "document.querySelector('#state').textContent.includes('Loading')"
         wait_for(tab, f"({SHOWN}) && {loading}", 5)  # the first answer waits for nothing
         assert float(tab.evaluate("shifts")) < 0.1, f"{task}: what is read jumps"
+        assert tab.evaluate(OPTIONS_SAID) == "", task
         for width in (390, 1440):
             assert at_width(tab, width), (task, width)
             for dark in (False, True):

@@ -51,7 +51,13 @@ OFF = 1.05
 LEAST_COST, LEAST_LIKELY = 0.02, 0.1
 """Share of the time, and probability, from which a layout's cost is said."""
 UNSAID = "no sign of it was told; it is often the cause"
-NAMES = (("tflops_per_gpu", "TFLOP/s/GPU"), ("_per_s", "/s"), ("_per_gpu", "/GPU"), ("_", " "))
+NAMES = (
+    ("mfu", "MFU"),
+    ("tflops_per_gpu", "TFLOP/s/GPU"),
+    ("_per_s", "/s"),
+    ("_per_gpu", "/GPU"),
+    ("_", " "),
+)
 """How a quantity's name is written."""
 HEAD = tuple("step_time tokens_per_s tflops mfu memory busbw ttft tpot oom kv".split())
 """Beginnings of the names of facts that are shown first."""
@@ -107,11 +113,11 @@ def _summary(a: Answered, d: Diagnosis, said: str) -> list[Point]:
         why = "; ".join(c.speaks_for[:3]) or UNSAID
         size = f"explains {_times(c.explains_factor)}; " if c.verdict == "fault" else ""
         points.append(
-            Point("or" if k else "cause", f"{c.cause} ({c.probability:.0%})", f"{size}{why}")
+            Point("or" if k else "cause", f"{c.title} ({c.probability:.0%})", f"{size}{why}")
         )
     first = next((c for c in d.causes if c.verdict != "normal"), None)
     if first is not None and d.verdict != "normal":
-        saves = f"saves {_percent(first.gain_frac)} if it is {first.cause}"
+        saves = f"saves {_percent(first.gain_frac)} if it is {first.title}"
         points.append(Point("remedy", first.remedy, saves if first.verdict == "fault" else ""))
     if (m := d.out_of_memory) is not None:
         points += [Point("held by", m.planned)] if m.planned else []
@@ -119,7 +125,11 @@ def _summary(a: Answered, d: Diagnosis, said: str) -> list[Point]:
     points += [Point(e.kind, e.text) for e in d.events[:4]]
     if d.next_test is not None:
         t = d.next_test
-        shows = "; ".join(f"{o.cause}: {o.shows}{_alone(d, o.cause)}" for o in t.outcomes[:2])
+        titles = {c.cause: c.title.partition(":")[0] for c in d.causes}
+        seen = [
+            (titles.get(o.cause, o.cause), f"{o.shows}{_alone(d, o.cause)}") for o in t.outcomes
+        ]
+        shows = "; ".join(f"{title}: {what}" for title, what in seen[:2])
         points.append(Point("test next", t.test, shows))
     if d.asks:
         points.append(Point("not said", d.asks))
@@ -161,15 +171,17 @@ def _test(d: Diagnosis) -> list[Block]:
 def _headline(a: Answered) -> str:
     """Say first what a person needs: is something wrong, what, and how sure that is."""
     d, case = a.diagnosis, a.case
-    what = [case.model.name if case.model else case.model_name, case.software]
+    what = [case.model.name if case.model else case.model_name]
     if case.gpus and (case.gpu or case.gpu_name):
-        what.insert(1, f"on {case.gpus} {case.gpu.name if case.gpu else case.gpu_name}")
-    subject = ", ".join(w for w in what if w) or (d.logs[0].name if d.logs else "this run")
+        what.append(f"on {case.gpus} {case.gpu.name if case.gpu else case.gpu_name}")
+    subject = ", ".join(w for w in (" ".join(filter(None, what)), case.software) if w) or (
+        d.logs[0].name if d.logs else "this run"
+    )
     main = case.main
     said = f": {_named(main.name)} {_shown(main)}" if main and main.value else ""
     start = f"{subject}{said}. "
     if d.predicted is not None:
-        start += f"As told it should be {_span(d.predicted)}. "
+        start += f"As told, {_span(d.predicted)} is expected. "
     if (m := d.out_of_memory) and m.asked_bytes and m.short_bytes:
         start += f"{gb(m.asked_bytes)} was asked for, {gb(m.short_bytes)} more than was free. "
     if d.ratio and d.ratio > OFF:
@@ -187,7 +199,7 @@ def _verdict(d: Diagnosis) -> str:
     told = any(c.speaks_for for c in of)
     if d.verdict == "normal":
         plain = next((c for c in of if c.gain_frac == 0.0), lead)
-        because = plain.speaks_for[0] if plain.speaks_for else "nothing said is a fault's sign"
+        because = plain.speaks_for[0] if plain.speaks_for else "no sign of a fault was told"
         costs = [  # of the layout: its signs, and the share of the step
             f"{c.title} ({', '.join(c.speaks_for[:3])}) costs {c.explains_factor:.2g}x"
             for c in of
@@ -212,9 +224,9 @@ def _verdict(d: Diagnosis) -> str:
 def _reach(d: Diagnosis) -> str:
     if (p := d.predicted) is None:
         return "what would move it is a larger batch, another layout or other hardware."
-    laid_out = f"{' and no more' if p.ratio >= 1 else ''} as it is laid out"
+    laid_out = f" as it is laid out{', no more' if p.ratio >= 1 else ''}"
     end = f"; {p.better}" if p.better else laid_out
-    return f"its like reaches {_figure(p.value, p.unit, p.quantity)}{end}."
+    return f"one like it reaches {_figure(p.value, p.unit, p.quantity)}{end}."
 
 
 def _span(p: Predicted) -> str:

@@ -127,8 +127,9 @@ def layout_words(layout: Any) -> str:
 
 def _one_plan(document: Document) -> list[Chart]:
     r = document.result
+    gpus = "GPU" if r.n_gpus == 1 else "GPUs"
     where = ", ".join(
-        t for t in (_job(document.inputs), f"{r.n_gpus:,} GPUs", layout_words(r.layout)) if t
+        t for t in (_job(document.inputs), f"{r.n_gpus:,} {gpus}", layout_words(r.layout)) if t
     )
     limit = (r.capacity_bytes, f"usable {Axis('', 'bytes').text(r.capacity_bytes)}")
     charts: list[Chart] = [step_stack(r.step, where)]
