@@ -370,3 +370,15 @@ def test_layers_below_the_lowest_trained_one_have_no_backward_pass(capsys):
     full = ("memory", "llama3-8b", "--gpu", "h100", "--method", "full", "--recompute", "none")
     steps = [result(capsys, *full, "--freeze", n)[1]["step_s"] for n in ("0", "16", "31")]
     assert steps[0] > steps[1] > steps[2] > steps[0] / 3
+
+
+def test_whole_logits_go_before_the_hosts_memory_is_taken(capsys):
+    line = "plan llama3.1-8b --gpu rtx-4090 --gpus 1 --method lora"
+    own, told, fused = (
+        result(capsys, *line.split(), *more)
+        for more in ((), ("--loss", "eager"), ("--loss", "fused"))
+    )
+    assert not own["chosen"]["offload"] and told["chosen"]["offload"]
+    assert own["step_s"] < told["step_s"]
+    assert "loss fused, as whole logits fit nowhere (--loss)" in own["taken"]
+    assert own["fits_probability"] == fused["fits_probability"]

@@ -1,4 +1,7 @@
-"""Questions of strangers in public: one command each, whose interval holds what was measured."""
+"""Questions of strangers in public: one command each, whose interval holds what was measured.
+
+Those that were answered wrongly are kept too, and expected to be.
+"""
 
 import csv
 import json
@@ -11,7 +14,29 @@ from running import invoke
 ASKED = Path(__file__).parent.parent / "data" / "questions.csv"
 
 
-@pytest.mark.parametrize("row", list(csv.DictReader(ASKED.open())), ids=lambda row: row["command"])
+WITHOUT_INTERVAL = 0.2
+"""Error that a figure without an interval may have, as the questions of rates are scored."""
+
+
+def asked():
+    """Rows; one that was answered wrongly (`wrong`: what is said) must still be so to be kept."""
+    for row in csv.DictReader(ASKED.open()):
+        known = pytest.mark.xfail(strict=True, reason=f"says {row['wrong']}")
+        yield pytest.param(row, id=row["command"], marks=[known] if row["wrong"] else [])
+
+
+def interval(result, quantity):
+    """Ends of what is said."""
+    if quantity in ("mfu", "tokens_per_s"):  # a rate, by the interval of the step
+        per_step = result[quantity] * result["step_s"]
+        return per_step / result["step_high_s"], per_step / result["step_low_s"]
+    what, unit = quantity.rsplit("_", 1)
+    if f"{what}_low_{unit}" in result:
+        return result[f"{what}_low_{unit}"], result[f"{what}_high_{unit}"]
+    return result[quantity] / (1 + WITHOUT_INTERVAL), result[quantity] / (1 - WITHOUT_INTERVAL)
+
+
+@pytest.mark.parametrize("row", list(asked()))
 def test_the_first_command_that_a_person_types_is_right(row):
     done = invoke(*shlex.split(row["command"]), "--json")
     result = json.loads(done.stdout)["result"]
@@ -21,8 +46,7 @@ def test_the_first_command_that_a_person_types_is_right(row):
     if row["quantity"] == "fits":
         assert result["fits"] is (row["measured"] == "yes")
         return
-    what, unit = row["quantity"].rsplit("_", 1)
-    low, high = result[f"{what}_low_{unit}"], result[f"{what}_high_{unit}"]
+    low, high = interval(result, row["quantity"])
     assert low <= float(row["measured"]) <= high
 
 

@@ -34,6 +34,7 @@ from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
 from gpuscale.answers.summary import figures_of
 from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_bytes_per_node, remedies
+from gpuscale.core.finetune.bench import changed as changed_job
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import made_of
 from gpuscale.core.words import gb
@@ -65,7 +66,7 @@ def tuning_plan(asked: Plan) -> Document:
         return _rl_plan(asked)
     tokens, told = _tokens(asked)
     cases = [case_of(asked, where, n) for where, n in product(_places(asked), asked.gpus or COUNTS)]
-    found = [(case, best) for case in cases if (best := best_on(asked, case))]
+    found = [(_as_in(asked, case, best), best) for case in cases if (best := best_on(asked, case))]
     ways = [(_option(asked, *way, tokens), *way) for way in found]
     if not ways:
         job, bench = cases[-1].job, cases[-1].bench
@@ -76,6 +77,12 @@ def tuning_plan(asked: Plan) -> Document:
     chosen, case, trial = min(ways, key=lambda way: _rank(asked, way[0]))
     options = tuple(option for option, *_ in ways) if found else ()
     return _document(asked, case, trial, _result(asked, case, trial, chosen, options, tokens), told)
+
+
+def _as_in(asked: Plan, case: FinetuneCase, best: Trial) -> FinetuneCase:
+    """Case of what was found: with the loss that it has."""
+    fused = None if best.job.loss == case.job.loss else _fused(asked, case)
+    return fused or case
 
 
 def _tokens(asked: Plan) -> tuple[float, str]:
@@ -349,12 +356,22 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     pinned = asked.offload is not None or asked.zero not in (None, 3)
     if own or pinned:
         return own
+    less = _fused(asked, case)  # a switch of the framework, before the host's memory
+    if less and (found := best_on(replace(asked, loss="fused", offload="none"), less)):
+        return found
     for bench in benches:
         known = [moved for moved in FALLBACKS if bench.moves(job.on_host(moved))]
         away = (fastest(bench, job, ways((3,), offload=moved)) for moved in known)
         if got := [t for t in away if t and not _host_is_short(asked, case, t)]:
             return max(got, key=lambda t: t.step.tokens_per_s)
     return None
+
+
+def _fused(asked: Plan, case: FinetuneCase) -> FinetuneCase | None:
+    """Case without whole logits, where nobody said which loss; None if that is no change."""
+    made = None if asked.loss else changed_job(case.bench, case.job, "loss")
+    told = (*case.assumed, "loss fused, as whole logits fit nowhere (--loss)")
+    return made and replace(case, job=made, unsaid=case.unsaid - {"loss"}, assumed=told)
 
 
 USUAL_HOST_BYTES = 256e9
