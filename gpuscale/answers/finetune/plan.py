@@ -371,7 +371,9 @@ def _fused(asked: Plan, case: FinetuneCase) -> FinetuneCase | None:
     """Case without whole logits, where nobody said which loss; None if that is no change."""
     made = None if asked.loss else changed_job(case.bench, case.job, "loss")
     told = (*case.assumed, "loss fused, as whole logits fit nowhere (--loss)")
-    return made and replace(case, job=made, unsaid=case.unsaid - {"loss"}, assumed=told)
+    if made is None:
+        return None
+    return replace(case, job=made, unsaid=case.unsaid - {"loss"}, assumed=told)
 
 
 USUAL_HOST_BYTES = 256e9
