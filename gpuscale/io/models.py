@@ -32,6 +32,14 @@ TUNED = re.compile(
 )
 """Words that change no shape: how it was tuned, for whom, its context, its 16 bits."""
 
+SIZE = re.compile(r"(\d+x)?[\d.]+b")
+RESHAPED = re.compile(
+    r"\d|prun|slim|draft|eagle|medusa|speculat|merg|expand|scal|embed|rerank|reward|rm|moe|vl|vis|"
+    r"audio|omni|image|speech|lite|mini|tiny|half|layer|mtp|hybrid|mamba|linear|critic|class|llama|"
+    r"qwen|gemma|mistral|mixtral|phi|falcon|yi|deepseek|glm"
+)
+"""Words behind a model's size with which it may have another shape."""
+
 STEP = r"-step-?\d+k?(-[\d.]+[bt])?"
 """A checkpoint on the way: its step and its tokens."""
 
@@ -51,10 +59,11 @@ class HubName(NamedTuple):
     stored: str | None
 
 
-def read_hub_name(name: str, known: Callable[[str], bool]) -> HubName | None:
+def read_hub_name(name: str, known: Callable[[str], bool], owned: bool = False) -> HubName | None:
     """Model and format that a name on a hub means; None where no part of it is known.
 
     `name`: as a hub has it, without the owner. `known`: whether a shorter name is one of a model.
+    `owned`: it had an owner, who may call it as he likes behind its size.
 
     >>> read_hub_name("Qwen3-4B-Instruct-2507-FP8", {"qwen3-4b"}.__contains__)
     HubName(model='qwen3-4b', stored='fp8')
@@ -68,13 +77,13 @@ def read_hub_name(name: str, known: Callable[[str], bool]) -> HubName | None:
     if "bnb" in words or "nf4" in words:
         formats = ["nf4"]
     words = [w for w in words if w not in STORED and w not in ("bnb", "nf4")]
-    for short in _shorter(words):
+    for short in _shorter(words, owned):
         if short and known(short):
             return HubName(short, stored or (formats[0] if formats else None))
     return None
 
 
-def _shorter(words: list[str]) -> Iterator[str]:
+def _shorter(words: list[str], owned: bool) -> Iterator[str]:
     """Names without words that change no shape: how it was tuned, from the end on, all."""
     either = re.compile(f"{TUNED.pattern}|{DATED.pattern}")
     yield "-".join(words)
@@ -84,6 +93,9 @@ def _shorter(words: list[str]) -> Iterator[str]:
         left.pop()
         yield "-".join(left)
     yield "-".join(w for w in words if not either.fullmatch(w))
+    size = next((i for i, w in enumerate(words) if SIZE.fullmatch(w)), len(words)) + 1
+    if owned and not RESHAPED.search("-".join(words[size:])):  # what a tuner calls it
+        yield "-".join(words[:size])
 
 
 def _without_quants(text: str) -> tuple[str, str | None]:
@@ -147,7 +159,7 @@ def _by_name(arg: str) -> LoadedModel:
         if path is not None:
             return _loaded(read_text(path), os.fspath(path))
 
-    meant = read_hub_name(name, lambda short: find_preset("model", short) is not None)
+    meant = read_hub_name(name, lambda short: find_preset("model", short) is not None, name != arg)
     if meant is not None:
         return _of_shape(arg, meant)
     if name != arg:

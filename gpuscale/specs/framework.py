@@ -9,6 +9,7 @@ from gpuscale.core.bounds import Several
 from gpuscale.core.habits import Habit
 from gpuscale.specs.fields import Spec
 
+Kind = Literal["number", "text", "list", "flag", "precision", "sharding", "embeddings"]
 Word = bool | int | float | str
 Names = Annotated[tuple[str, ...], Several()]
 """One name, or several of which the first is written and all are read."""
@@ -21,7 +22,7 @@ class RowSpec(Spec):
     option: Names = ()  # none: the words are tables of options
     words: dict[str, Word | tuple[Word, ...] | dict[str, Any]] = default(default_factory=dict)
     nearest: dict[str, Any] = default(default_factory=dict)  # words that are near, and not the same
-    kind: Literal["number", "text", "list", "flag", "precision", "sharding"] = "number"
+    kind: Kind = "number"
     join: str = ""  # what stands between the words of a list that is written as one
     single: bool = False  # a list of one is written without its list
     rest: str = ""  # value for which nothing is written, as the framework does so by itself

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import DATED, STORED, TUNED, load_model, read_hub_name
 from gpuscale.io.presets import find_preset, preset_names
 
@@ -60,3 +61,22 @@ def test_words_that_are_dropped_name_no_model():
         assert [w for w in words if w not in STORED], name
     for name in ("instruct", "chat-gguf", "", "-", "q4_k_m", "2507", "no-such-model-7b-it"):
         assert read_hub_name(name, lambda short: find_preset("model", short) is not None) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("mistral-7b-sft-constitutional-ai", "mistral-7b"),
+        ("Llama-3-8B-helpful-assistant", "llama3-8b"),
+        ("zephyr-7b-gemma-sft", None),
+        ("llama-3-8b-pruned", None),
+        ("qwen2.5-7b-embedding", None),
+        ("llama-3-8b-16layers", None),
+    ],
+)
+def test_a_name_by_its_beginning_unless_its_end_says_another_shape(name, model):
+    if model is None:
+        with pytest.raises(GpuscaleError):
+            load_model(f"a/{name}")
+    else:
+        assert load_model(f"a/{name}").spec.name == model

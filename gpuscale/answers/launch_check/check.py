@@ -229,6 +229,9 @@ def _unread(found: Found) -> list[str]:
     if "layout" in found.unread and found.kind == "megatron-bridge" and not found.beside:
         missing.append("the degrees: give the command that runs it beside this file")
     for field, text in found.unread.items():
+        if field.startswith("argument "):
+            how = f"--var {field.split()[1]}=VALUE"
+            missing.append(f"{field}, by which it chooses ({text}): say it with {how}")
         if field in NEEDED:
             named = re.fullmatch(r"\$\{?(\w+)\}?", text)
             how = f"--var {named[1]}=NUMBER" if named else "--var"

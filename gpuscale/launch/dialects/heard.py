@@ -58,9 +58,10 @@ def put_unheard(found: Found, table: Mapping[str, Any], heard: set[str], known: 
     does not have it.
     """
     apart, launcher = _patterns()[2], known_keys("accelerate")
-    for path, value in _leaves(table):
+    for path, value in leaves(table):
         last = path.rpartition(".")[2].lower()
-        if path in heard or last in ("enabled", "enable") or last in launcher:
+        idle = isinstance(value, list) or last in ("enabled", "enable") or last in launcher
+        if idle or path in heard:
             continue
         last = "_".join(path.lower().split(".")[-2:]) if last in SIZES else last  # `lora.rank`
         if (tells := says_how(last, value)) is None or apart.search(path):
@@ -87,14 +88,13 @@ def says_how(key: str, value: Any) -> bool | None:
     return None if rest or (key.endswith("_dtype") and "32" in text) else True
 
 
-def _leaves(
-    table: Mapping[str, Any], before: str = "", depth: int = 0
-) -> Iterator[tuple[str, Any]]:
+def leaves(table: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """(path, value) of every leaf of a nested table, lists whole."""
     for key, value in dict(table).items():
         path = f"{before}{key}"
         if isinstance(value, Mapping) and depth < DEEPEST:
-            yield from _leaves(value, f"{path}.", depth + 1)
-        elif not isinstance(value, (list, Mapping)):
+            yield from leaves(value, f"{path}.", depth + 1)
+        elif not isinstance(value, Mapping):
             yield path, value
 
 

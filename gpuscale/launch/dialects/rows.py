@@ -113,6 +113,7 @@ CONVERTED: dict[str, Callable[[Any], Any]] = {
     "flag": truth,
     "precision": lambda word: precision_of(str(word)),
     "sharding": lambda word: sharded(str(word)),
+    "embeddings": lambda word: re.search(r"embed|lm_head|wte", str(word)) is not None,
 }
 """Kind of a row -> what makes of a word what its `words` are compared with."""
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuscale.errors import GpuscaleError, NoLaunch
+from gpuscale.io.calibration import merged
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.read import (
@@ -43,9 +44,10 @@ from gpuscale.launch.read.found import Found, main_of
 from gpuscale.launch.read.gpus import gpu_of_file, number_of_file
 from gpuscale.launch.read.kinds import KINDS, of_table
 from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, put_machine, read_size
+from gpuscale.launch.read.nested import nest
 from gpuscale.launch.read.pretraining import neox_keys
 from gpuscale.launch.read.program_text import ANY_YAML
-from gpuscale.launch.read.tables import as_flags, llama_factory_v1, tables_in, yaml_tables
+from gpuscale.launch.read.tables import as_flags, flat, llama_factory_v1, tables_in, yaml_tables
 
 SUPPORTED = (
     "Megatron scripts, the YAML, TOML or JSON of training frameworks, Python scripts of TRL and "
@@ -122,7 +124,7 @@ def _read_one(
 
         return notebook.read_notebook(name, text, near, part)
     if name.endswith((".yaml", ".yml")):
-        return commands.one_device(name, _yaml(name, text, variables, options))
+        return commands.one_device(name, _yaml(name, text, variables, options, near))
     named = name.lower()
     if "modelfile" in named and not is_page(name, ""):
         if (served := read_modelfile(text)) is not None:
@@ -178,7 +180,11 @@ def _toml(name: str, text: str) -> Found:
 
 
 def _yaml(
-    name: str, text: str, variables: Mapping[str, str], options: Mapping[str, Any]
+    name: str,
+    text: str,
+    variables: Mapping[str, str],
+    options: Mapping[str, Any],
+    near: together.Look,
 ) -> list[Found]:
     if TEMPLATE.search(text):
         raise NoLaunch(
@@ -192,7 +198,7 @@ def _yaml(
                 f"{name}: LiteLLM's routes, whose servers are started elsewhere",
                 "give the file that starts one of them",
             )
-        one = _table(together.over(table, options))
+        one = _table(merged(together.composed(table, near), nest(options)))
         found += [one] if one else _embedded(name, table, variables)
     return serving.server_of(found)
 
@@ -236,30 +242,33 @@ def _table(table: Table) -> Found | None:
         return found
     if {"zero_optimization", "train_micro_batch_size_per_gpu"} & keys:
         return trainer.read_deepspeed(table)
-    _refuse_search(table)
+    if isinstance(search := table.get("train_settings"), dict) and "model_size_in_b" in search:
+        raise GpuscaleError(
+            "a search of NeMo's auto-configurator, which has no layout yet",
+            "`plan MODEL --gpus N` is such a search",
+        )
     if keyed.is_bridge(table):
         hands_on = {"system", "model", "data"} <= keys
         return keyed.read_flagscale(table) if hands_on else keyed.read_bridge(table)
     recipe = "model_name_or_path" in keys and keys & trainer.RECIPE
     if recipe or "per_device_train_batch_size" in keys:
         return trainer.read_arguments(table, "trainer", "hf-trainer")
+    arguments = dict(flat(table))
+    if "per_device_train_batch_size" in arguments:  # sections of a program of one's own
+        return trainer.read_arguments(arguments, "trainer", "hf-trainer")
     return None
-
-
-def _refuse_search(table: Table) -> None:
-    if isinstance(search := table.get("train_settings"), dict) and "model_size_in_b" in search:
-        raise GpuscaleError(
-            "a search of NeMo's auto-configurator, which has no layout yet",
-            "`plan MODEL --gpus N` is such a search",
-        )
 
 
 def _embedded(name: str, table: Table, variables: Mapping[str, str]) -> list[Found]:
     """Commands inside a SkyPilot, dstack or Kubernetes file."""
     composed = isinstance(table.get("services"), dict) and "kind" not in table
     known = ({} if composed else containers.variables_of(table)) | dict(variables)
-    found = []
-    for held in containers.held_in(table):
+    found: list[Found] = []
+    services = table["services"] if composed else {}
+    usual = {k: v for k, v in services.items() if not (isinstance(v, dict) and v.get("profiles"))}
+    if usual != services:  # those that no profile holds back
+        found = _embedded(name, {**table, "services": usual}, variables)
+    for held in () if found else containers.held_in(table):
         for one in _script(name, held.text, known):
             containers.put_machines(table, held, one)
             found.append(one)
@@ -323,6 +332,8 @@ def _document(name: str, text: str, variables: Mapping[str, str]) -> list[Found]
 
 def _unresolved(found: Found, script: Script) -> None:
     """Variables that stand in the training command itself; of a server, what may choose it."""
+    if found.method != "serve":
+        found.unread |= {f"argument {number}": test for number, test in script.chosen.items()}
     for text in script.unresolved:
         if found.method == "serve" and not text.startswith(("for ", "case ")):
             continue
@@ -332,14 +343,8 @@ def _unresolved(found: Found, script: Script) -> None:
             found.unresolved.append(text)
 
 
-def _over_megatron(overrides: Table) -> Found:
-    found = keyed.read_bridge(overrides)
-    found.kind, found.software = "megatron", "megatron-core"
-    return found
-
-
 PRIMUS: dict[str, Callable[[Table], Found]] = {
-    "megatron": _over_megatron,
+    "megatron": keyed.read_bridge,
     "torchtitan": torchtitan.read_toml,
     "maxtext": maxtext.read,
 }
@@ -353,6 +358,8 @@ def read_primus(table: Table) -> Found | None:
         overrides, reader = section.get("overrides"), PRIMUS.get(str(section.get("framework")))
         if reader and isinstance(overrides, dict):
             found = reader(overrides)
+            if section["framework"] == "megatron":
+                found.kind, found.software = "megatron", "megatron-core"
             found.version, found.not_understood, found.model = "Primus", [], None
             stem = re.sub(r"\.ya?ml$", "", str(section.get("model", "")))
             name = stem.lower().removesuffix("-fp8")

@@ -109,6 +109,10 @@ class Found(Said):
             return self.n_gpus
         if self.n_nodes and self.gpus_per_node:
             return self.n_nodes * self.gpus_per_node
+        batch = self.global_batch_size
+        replica = (self.micro_batch_size or 0) * (self.accumulation or 0)
+        if batch and replica and not self.rl and batch % replica == 0:
+            return batch // replica * self.tp * self.pp * self.cp
         return None if {"n_gpus", "n_nodes"} & set(self.unread) else self.usual_gpus
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from gpuscale.io.toml import Table
@@ -13,22 +12,7 @@ from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.megatron import put_core, read
 from gpuscale.launch.read.megatron_model import model_of
 from gpuscale.launch.read.nested import Nested, nest
-from gpuscale.launch.read.tables import as_flags, key_values, tables_in
-
-
-def flat(table: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """(key, value) of every leaf of a nested table, the key without its path."""
-    if depth > 20:
-        return
-    if isinstance(table, list):
-        for value in table:
-            yield from flat(value if isinstance(value, (dict, list)) else {"": value}, depth + 1)
-    elif isinstance(table, dict):
-        for key, value in table.items():
-            if isinstance(value, (dict, list)):
-                yield from flat(value, depth + 1)
-            else:
-                yield str(key).rsplit(".", 1)[-1], value
+from gpuscale.launch.read.tables import as_flags, flat, key_values, tables_in
 
 
 def read_bridge(table: Table) -> Found:
@@ -107,6 +91,8 @@ def _other(leaves: Table, table: Table, found: Found) -> None:
 def _peft(leaves: Table, found: Found) -> None:
     """Put NeMo's adapters on the record."""
     scheme = str(leaves.get("peft_scheme") or leaves.get("peft") or "")
+    if "virtual_prompt_style" in leaves:  # of its first releases
+        scheme = "adapter" if leaves["virtual_prompt_style"] == "no-prompts" else "ptuning"
     if scheme in ("lora", "qlora", "dora"):
         found.method = scheme
         found.lora_rank = whole(leaves.get("adapter_dim"))
@@ -155,7 +141,7 @@ def _shape(leaves: Table, table: Table, found: Found) -> None:
 
 def read_flagscale(table: Table) -> Found:
     """Read a YAML of FlagScale: Megatron's options in sections."""
-    given = {key: value for key, value in flat(table) if key and "${" not in str(value)}
+    given = {key: value for key, value in flat(table) if "${" not in str(value)}
     found = read(["pretrain_gpt.py", *" ".join(as_flags(given)).split()], "model")
     found.version, found.not_understood, found.asked = "FlagScale", [], {}
     return found

@@ -49,7 +49,7 @@ class Kind:
         at = Nested(found, table)
         put(dialect(self.kind), at)
         found.cp_kind = found.cp_kind if found.cp > 1 else None
-        if self.kind not in READERS and found.lora_rank:
+        if found.lora_rank and (self.group == "rl" or self.kind not in READERS):
             found.method = "lora"
         put_beyond(at)
         if reader := READERS.get(self.kind):

@@ -69,6 +69,7 @@ def read(words: list[str], name: str) -> Found:
         found.places["ep"] = "as DP"
     if deepspeed:
         _deepspeed(at)
+        at.heard.add("deepspeed")
     if len(given.get("--num-experts", ())) > 1:
         found.beyond.append("experts of another number in some layers are not predicted")
     for key in SIZES if not found.beyond else ():

@@ -89,7 +89,6 @@ def _areal(at: Nested) -> None:
     if at.get("gconfig") is None:
         found.rl = {}
         return
-    tokens = at.number("actor.mb_spec.max_tokens_per_mb")
     engines = at.text("rollout.backend") or (word.split("+")[0] if "+" in word else "")
     rollout = backend_degrees(engines or word)
     no_kl = is_zero(at.text("actor.kl_ctl") or None) or None
@@ -98,9 +97,8 @@ def _areal(at: Nested) -> None:
         apart = math.prod(rollout.get(name, 1) for name in ("dp", "pp", "tp"))
         found.rl |= {"engine": "async", "rollout_gpus": apart}
         found.n_gpus += apart
-    length = found.seq_len or at.number("gconfig.max_new_tokens")
-    if tokens and length:  # as many samples as so many tokens hold
-        found.micro_batch_size = max(1, tokens // length)
+    found.seq_len = found.seq_len or at.number("gconfig.max_new_tokens")
+    put_tokens(found, at.number("actor.mb_spec.max_tokens_per_mb"))
 
 
 def _roll(at: Nested) -> None:
@@ -115,7 +113,6 @@ def _roll(at: Nested) -> None:
     found.recompute = "full" if full and not off else "none"
     if devices := re.fullmatch(r"list\(range\((\d+),\s*(\d+)\)\)", at.text(MAPPING)):
         found.n_gpus = int(devices[2]) - int(devices[1])
-    found.method = "lora" if found.lora_rank else "full"
     put_rl(found, found.rl)
 
 
@@ -128,7 +125,6 @@ def _skyrl(at: Nested) -> None:
     over = at.text("trainer.strategy") == "megatron"
     found.sequence_parallel = True if over else None
     found.cp_kind = "ulysses" if found.cp > 1 and not over else None
-    found.method = "lora" if found.lora_rank else "full"
     put_rl(found, found.rl)
 
 
@@ -161,6 +157,12 @@ def put_rl(found: Found, rl: Mapping[str, Any]) -> None:
     prompt, response = whole(found.rl.get("prompt")), whole(found.rl.get("max_response"))
     if found.seq_len is None and prompt and response:
         found.seq_len = prompt + response
+
+
+def put_tokens(found: Found, tokens: int | None) -> None:
+    """Put as many samples into a micro-batch as so many tokens of a GPU hold."""
+    if tokens and found.seq_len:
+        found.micro_batch_size = max(1, tokens * found.cp // found.seq_len)
 
 
 TRAINERS: dict[str, str] = _WORDS["trainers"]
@@ -198,6 +200,9 @@ def _openrlhf_rollouts(at: Nested, rl: Table) -> None:
         rl["prompt"] = length - longest
     put_rl(found, rl)
     found.global_batch_size = batch or found.global_batch_size
+    if at.true("train.dynamic_batch_enable", "use_dynamic_batch"):
+        tokens = at.number("train.max_tokens_per_gpu", "train_max_tokens_per_gpu")
+        put_tokens(found, tokens or 16192)  # openrlhf/cli/train_ppo_ray.py
     _openrlhf_placement(at, rl.get("rollout_tp") or 1)
 
 
@@ -306,5 +311,7 @@ def put_trainer(table: Mapping[str, Any], found: Found) -> None:
         put_rl(found, {"method": word})
     elif word in ("rm", "kto", "ppo"):
         found.not_understood.append(f"{word} (its loss is not counted)")
+    elif word in _WORDS["heads"]:
+        found.beyond.append(f"{word}: another head and loss than a language model's")
     elif word in ("gkd", "distill", "distillation"):
         found.beyond.append(f"{word}: distillation from a second model is not predicted")

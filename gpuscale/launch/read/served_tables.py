@@ -158,9 +158,18 @@ def _stack(table: Table) -> Found | None:
 
 
 def _resource(table: Table) -> Found | None:
-    """Read a resource that an operator serves a model by: KServe's."""
+    """Read a resource that an operator serves a model by: KServe's, KubeAI's, Kaito's."""
     at = Nested(Found(""), table)
     kind = at.text("kind")
+    row = RESOURCES.get(kind, {})
+    if row and (uri := at.text(row["model"])) and at.text(row["engine"]).lower() in ("", "vllm"):
+        found = _line("vllm", _hub(uri), {}, at.get(row["words"]))
+        machine, _, number = at.text(row["machine"]).partition(":")
+        name, gpus = SIZES.get(machine, [machine, number or "1"])
+        found.gpu = gpu_named(name)
+        found.other_machine = "a CPU" if machine == "cpu" else None
+        found.tp = max(found.tp, int(gpus)) if machine in SIZES else found.tp  # on all of a node
+        return found
     if kind == "LLMInferenceService" and (uri := at.text("spec.model.uri")):
         said = {option: at.number(f"spec.parallelism.{key}") for key, option in DEGREES.items()}
         return _line("vllm", _hub(uri), said, _more_words(at.get("spec.template.containers")))
@@ -174,6 +183,8 @@ def _resource(table: Table) -> Found | None:
 
 
 DEGREES: dict[str, str] = _WORDS["degrees"]
+RESOURCES: dict[str, dict[str, str]] = _WORDS["resources"]
+SIZES: dict[str, list[str]] = _WORDS["sizes"]
 
 
 def _hub(uri: str) -> str:

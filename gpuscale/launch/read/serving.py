@@ -223,20 +223,12 @@ def _model(line: _Line, positional: list[str]) -> None:
     if not text and "checkpoint" in line.given:  # of an engine that is built: converted before
         found.unread["model"] = line.given["checkpoint"][1].replace(UNSET, "")
     if UNSET in text or PLACEHOLDER.match(text):
-        arguments = text.replace(UNSET, "") in ("$@", "$*", "${@}")
         found.unread["model"] = text.replace(UNSET, "")
-        if arguments:
-            _handed_on(found)
     elif text:
         found.model_name = re.sub(r"(-0+1-of-\d+)?\.gguf$", "", text, flags=re.I)
         found.places["model"] = text
-    if any(p.replace(UNSET, "") in ("$@", "$*", "${@}") for p in positional):
-        _handed_on(found)
-
-
-def _handed_on(found: Found) -> None:
-    """Note that what the script is given may say more than its command."""
-    found.unread.setdefault("tp", "$@")
+    if any(p.replace(UNSET, "") in ("$@", "$*", "${@}") for p in (text, *positional)):
+        found.unread.setdefault("tp", "$@")  # what the script is given may say more
 
 
 def _limits(line: _Line, engine: str) -> None:

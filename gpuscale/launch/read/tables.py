@@ -91,6 +91,13 @@ def tables_in(value: Any, depth: int = 0) -> Iterator[Table]:
         yield from tables_in(one, depth + 1)
 
 
+def flat(table: Any) -> Iterator[tuple[str, Any]]:
+    """(key, value) of every leaf of a nested table, the key without its path."""
+    for one in tables_in(table):
+        leaves = ((k, v) for k, v in one.items() if not isinstance(v, (dict, list)))
+        yield from ((str(key).rsplit(".", 1)[-1], value) for key, value in leaves)
+
+
 def key_values(words: Iterable[str]) -> Table:
     """`KEY=VALUE` words of Hydra as a table; a plus before a key adds it."""
     given = (w.lstrip("+") for w in words if re.match(r"\+{0,2}[A-Za-z_][\w.]*=", w))

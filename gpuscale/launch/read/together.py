@@ -12,6 +12,7 @@ from gpuscale.io.calibration import merged
 from gpuscale.io.toml import Table
 from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.nested import nest
+from gpuscale.launch.read.tables import MOST_DOCUMENTS, table_of
 
 Look = Callable[[str], "tuple[str, str] | None"]
 """Name and text of a file by the path as a launch file writes it; None where it is not here."""
@@ -20,6 +21,8 @@ Read = Callable[[str, str, Mapping[str, Any]], "list[Found]"]
 MOST_FILES = 16
 ANYWHERE = "*/"
 """Beginning of what is looked for by its name: a script goes where it starts its programs."""
+OPTIONAL = "?"
+"""Beginning of the path of a file that is read where it is here and not asked for elsewhere."""
 
 
 def last_of(path: str) -> str:
@@ -56,9 +59,9 @@ def followed(found: Sequence[Found], given: Sequence[str], look: Look, read: Rea
                 over_given = _recipe(one, look(path) if last_of(path) in told else None, read)
                 leading, queue = leading + over_given, queue + over_given
                 continue
-            other = look(path) if len(known) < MOST_FILES else None
+            other = look(path.removeprefix(OPTIONAL)) if len(known) < MOST_FILES else None
             if other is None:
-                missing.append(path)
+                missing += [] if path.startswith(OPTIONAL) else [path]
                 continue
             known.add(last_of(path))
             more = _quiet(read, other, {} if one.program else one.options)
@@ -162,13 +165,18 @@ SHARDED = ("deepspeed", "accelerate")
 """Kinds that say how another's training is sharded."""
 
 
-def over(table: Table, options: Mapping[str, Any]) -> Table:
-    """Put `key=value` words of a command over the table that it starts.
-
-    >>> over({"model": {"rank": 8, "bits": 4}}, {"model.rank": 16, "epochs": 1})
-    {'model': {'rank': 16, 'bits': 4}, 'epochs': 1}
-    """
-    return merged(table, nest(options))
+def composed(table: Table, look: Look, depth: int = 0) -> Table:
+    """Put the files that Hydra's `defaults` name, where they are here, below a table's own keys."""
+    named = table.get("defaults")
+    for one in reversed(named[:MOST_DOCUMENTS]) if isinstance(named, list) and depth < 4 else ():
+        path, name = next(iter(one.items()), ("", "")) if isinstance(one, dict) else ("", one)
+        group, _, package = str(path).rpartition(" ")[2].partition("@")
+        file = look(f"{group}/{name}.yaml".lstrip("/"))
+        if file and (inner := table_of(*file)):
+            place = package or group.replace("/", ".")
+            inner = composed(inner, look, depth + 1)
+            table = merged(nest({place: inner}) if place else inner, table)
+    return table
 
 
 def _named_alone(found: Found) -> None:

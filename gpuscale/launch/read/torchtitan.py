@@ -74,9 +74,9 @@ def read_toml(tables: Table) -> Found:
     model = tables.get("model", {})
     if isinstance(model, dict):
         _put_model(found, str(model.get("name", "")), str(model.get("flavor", "")))
-    named = tables.get("hf_transformers", {})
-    if isinstance(named, dict) and named.get("model"):  # its module trains any model of the hub
-        found.model, found.model_name = None, str(named["model"])
+    named = tables.get("hf_transformers", {}).get("model") or tables.get("model", {}).get("config")
+    if named:  # a module, or a fork (flame), that trains any model of the hub
+        found.model, found.model_name = None, str(named)
     return found
 
 

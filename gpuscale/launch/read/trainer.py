@@ -15,7 +15,6 @@ from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.program import NO_TRAINING, TRAINS, options_in
 
 _WORDS = launch_table("words")["trainer"]
-DEEPSPEED_KEYS = frozenset(_WORDS["deepspeed_keys"])
 REFUSED = ("amp", "sparse_gradients", "curriculum_learning")
 """Keys of older releases that DeepSpeed 0.19.8 refuses."""
 
@@ -28,7 +27,7 @@ def read_deepspeed(table: Table, found: Found | None = None) -> Found:
     for key in table:
         if key in REFUSED:
             found.wrong.append(f"{key}: DeepSpeed 0.19.8 refuses this key")
-        elif key not in DEEPSPEED_KEYS:
+        elif key not in _WORDS["deepspeed_keys"]:
             found.not_understood.append(f"{key} (DeepSpeed ignores it)")
     put(dialect("deepspeed-config"), Nested(found, table), whole=False)
     zero = section(table, "zero_optimization")
@@ -61,9 +60,6 @@ def _device(zero: Table, key: str) -> bool:
     return section(zero, key).get("device") in ("cpu", "nvme")
 
 
-ACCELERATE_FILE_KEYS = frozenset(_WORDS["accelerate_file_keys"])
-
-
 def read_accelerate(table: Table) -> Found:
     """Read an accelerate YAML: processes, sharding, parallel sizes."""
     found = Found("accelerate", software="fsdp", version=known_options("accelerate").version)
@@ -76,7 +72,7 @@ def read_accelerate(table: Table) -> Found:
     word = str(table.get("mixed_precision", "no"))
     found.precision = word if word in ("bf16", "fp16", "fp8") else None  # else the trainer's
     found.method = "full"
-    known = set(known_options("accelerate").arity) | ACCELERATE_FILE_KEYS
+    known = set(known_options("accelerate").arity) | set(_WORDS["accelerate_file_keys"])
     for key in table:
         if key not in known and not key.endswith(("_config", "_environment")):
             found.not_understood.append(key)
@@ -184,10 +180,7 @@ def read_arguments(table: Table, kind: str, software: str, rows: str = "") -> Fo
     if kind == "llama-factory" and "pipeline_model_parallel_size" in table:  # USE_MCA=1
         rows, software = "llama-factory-mca", "llama-factory-mca"
     found = Found(kind, software=software)
-    every = {key: value for key, value in table.items() if key != "batch_size"}
-    if "batch_size" in table and "per_device_train_batch_size" not in table:
-        table = table | {"per_device_train_batch_size": table["batch_size"]}
-    table = Heard(table)
+    every, table = table, Heard(table)
     at = Nested(found, table)
     put(dialect(rows or ROWS.get(kind, "transformers")), at)
     _model(table, found)
@@ -195,8 +188,6 @@ def read_arguments(table: Table, kind: str, software: str, rows: str = "") -> Fo
         if all(lengths := [whole(table.get(key)) or 0 for key in pair]):
             found.seq_len = sum(lengths)
             found.places["seq_len"] = " + ".join(pair)
-    if kind == "llama-factory" and found.recompute is None:  # its own default
-        found.recompute = "full"
     _method(table, kind, found)
     rl.put_trainer(table, found)
     if isinstance(fsdp := table.get("fsdp"), (list, str)) and fsdp:
@@ -243,7 +234,7 @@ def _named_config(table: Table, found: Found) -> None:
     for key in ("zero_stage", "deepspeed_stage"):
         if found.zero_stage is None:
             found.zero_stage = whole(table.get(key))
-    name = str(table.get("deepspeed_config") or table.get("deepspeed") or "")
+    name = next((str(v) for v in [table.get("deepspeed_config"), table.get("deepspeed")] if v), "")
     if re.search(r"/|\.(json|yaml|conf)", name) or UNSET in name:
         found.software = found.software or "deepspeed-zero3"
         found.beside.append(name)
@@ -318,6 +309,7 @@ def read_command(words: list[str], table: Table) -> Found:
         if found.method in ("lora", "dora"):
             found.weights = found.weights or "fp32"
     if kind == "trainer":
+        found.software = "unsloth" if _true(table, "use_unsloth") else found.software
         found.program, found.options = programs[-1] if programs else "", table
         if NO_TRAINING.search(last) and not TRAINS.search(last):
             found.beyond.append(f"{last}: by its name no training")

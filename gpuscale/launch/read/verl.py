@@ -8,12 +8,13 @@ from typing import Any
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.heard import known_keys, put_unheard
+from gpuscale.launch.dialects.heard import known_keys, leaves, put_unheard
 from gpuscale.launch.dialects.rows import precision_of, put, whole
 from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.nested import Nested
-from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl
+from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl, put_tokens
 from gpuscale.launch.read.tables import key_values
+from gpuscale.launch.read.together import OPTIONAL
 
 
 def is_verl(words: Sequence[str]) -> bool:
@@ -35,10 +36,12 @@ def read_verl_command(words: Sequence[str]) -> Found:
     for word, after in zip(words, words[1:], strict=False):
         given |= {word: after} if word in CONFIG else {}
     name, folder = (given.get(key, "").strip("'\"") for key in CONFIG)
-    if name and not name.removesuffix(".yaml").endswith(("ppo_trainer", "sft_trainer")):
-        if "megatron_trainer" not in name:
-            found.beside.append(f"{folder or 'config'}/{name.removesuffix('.yaml')}.yaml")
-            found.options = key_values(words)
+    name = name.removesuffix(".yaml") or "ppo_trainer" * ("verl.trainer.main_ppo" in words)
+    own = name.endswith(("ppo_trainer", "sft_trainer")) or "megatron_trainer" in name
+    file = f"{OPTIONAL}verl/trainer/config" if own else folder or "config"  # of a fork
+    if name:
+        found.beside.append(f"{file}/{name}.yaml")
+        found.options = key_values(words)
     script = next((w for w in words[:4] if w.endswith(".sh")), "")
     if script and "actor_rollout_ref.model.path" not in key_values(words):  # it says the rest
         found = Found("verl", software="verl", version="verl", beside=[script])
@@ -53,22 +56,21 @@ def read_verl_file(table: Mapping[str, Any]) -> Found:
     return read_verl(dotted(table), str(table.get("defaults", "")))
 
 
-def dotted(table: Mapping[str, Any], before: str = "") -> Table:
+def dotted(table: Mapping[str, Any]) -> Table:
     """Make dotted keys of a nested table; `${oc.env:NAME,default}` is the default.
 
     >>> dotted({"a": {"b": 1, "c": "${oc.env:N,8}"}})
     {'a.b': 1, 'a.c': '8'}
     """
     made: Table = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            made |= dotted(value, f"{before}{key}.")
-        elif value is not None:
-            named = re.fullmatch(r"\$\{oc\.env:\w+(?:,(.*))?\}", str(value).strip())
-            value = (named[1] or f"{UNSET}{value}") if named else value
-            made[f"{before}{key}"] = value
+    for key, value in leaves(table):
+        named = re.fullmatch(r"\$\{oc\.env:\w+(?:,(.*))?\}", str(value).strip())
+        made[key] = (named[1] or f"{UNSET}{value}") if named else value
+    made = {key: value for key, value in made.items() if value is not None}
     refers = [k for k, v in made.items() if re.fullmatch(r"\$\{[\w.]+\}", str(v))]
-    return made | {k: made.get(made[k][2:-1], UNSET + made[k]) for k in refers}
+    variables = {made[k][2:-1] for k in refers if "." not in made[k]}  # of the file itself
+    made |= {k: made.get(made[k][2:-1], UNSET + made[k]) for k in refers}
+    return {key: value for key, value in made.items() if key not in variables}
 
 
 def read_verl(table: Mapping[str, Any], words: str) -> Found:
@@ -103,7 +105,7 @@ def _verl_policy(at: Nested, words: str) -> None:
     if over:
         at.put({field: f"{part}{key}" for field, key in MEGATRON_KEYS.items()})
         found.zero_stage = 1
-        found.sequence_parallel = True
+        found.sequence_parallel = at.true(f"{part}sequence_parallel", default=True)
     size = at.number(f"{part}fsdp_size") or 0
     if 0 < size < (found.world_size or 0):
         found.notes.append(f"fsdp_size {size}: its shards are counted as over all GPUs, too small")
@@ -136,11 +138,9 @@ def _verl_rollouts(at: Nested, rl: Table) -> None:
     if at.true("trainer.val_only"):
         found.beyond.append("trainer.val_only: an evaluation, not a training")
     _verl_placement(at)
-    own = 16384  # verl/trainer/config/ppo_trainer.yaml
-    tokens = at.number("actor_rollout_ref.actor.ppo_max_token_len_per_gpu") or own
-    dynamic = at.true("actor_rollout_ref.actor.use_dynamic_bsz")
-    if dynamic and tokens and found.seq_len:  # as many samples as so many tokens hold
-        found.micro_batch_size = max(1, tokens * found.cp // found.seq_len)
+    tokens = at.number("actor_rollout_ref.actor.ppo_max_token_len_per_gpu") or 16384  # its default
+    if at.true("actor_rollout_ref.actor.use_dynamic_bsz"):
+        put_tokens(found, tokens)
 
 
 def _has_kl(at: Nested) -> bool:

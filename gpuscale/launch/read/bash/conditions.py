@@ -138,6 +138,8 @@ class Condition:
         named = _NAMED.fullmatch(left[1])
         if sign in ("=", "==") and named and UNSET not in b and not re.search(r"[*?\[]", b):
             self.script.assumed.append((named[1], b))
+            if argument := re.fullmatch(UNSET + r"\$\{?(\d+)\}?", a):
+                self.script.chosen.setdefault(argument[1], f"{left[1]} {sign} {b}"[:60])
             if not self.script.switched and not self.script.asked:
                 unset = a.strip(UNSET + "${}") == named[1] and not named[1].isdigit()
                 self.script.asked = "unset" if unset else "given"

@@ -49,9 +49,11 @@ def read_script(
     >>> read_script('TP=${TP:-4}; A=(--tp $TP); run "${A[@]}" --n $((TP*2))').commands
     [['run', '--tp', '4', '--n', '8']]
     """
-    script = _followed(text, Script(variables=dict(variables or {}), find=find, output=_output))
+    known: dict[str, str | list[str]] = dict(variables or {})
+    script = Script(variables=dict(known), given=frozenset(known), find=find, output=_output)
+    script = _followed(text, script)
     if not any(map(flow.starts, script.commands)):  # what is not said switches all of it on
-        given = Script(variables=dict(variables or {}), find=find, output=_output, switched=True)
+        given = Script(variables=known, find=find, output=_output, switched=True)
         given = _followed(text, given)
         script = given if any(map(flow.starts, given.commands)) else script
     script.unresolved = list(dict.fromkeys(script.unresolved))

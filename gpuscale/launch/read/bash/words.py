@@ -62,6 +62,8 @@ class Script:
     assumed: list[tuple[str, str]] = field(default_factory=list)  # what a test is taken to say
     switched: bool = False  # what compares an unset variable is taken as true
     asked: str = ""  # the test that compares what is `unset`, or `given` when it is started
+    chosen: dict[str, str] = field(default_factory=dict)  # argument that is not given -> its test
+    given: frozenset[str] = frozenset()  # variables known from outside
 
 
 def as_list(value: str | list[str]) -> list[str]:
@@ -373,6 +375,8 @@ def assign(raw: str, script: Script, table: bool = False) -> None:
         script.variables[name] = (as_list(before) if more and before else []) + words
         return
     text = read_text(value, script)
+    if UNSET in text and name in script.given:
+        return  # a person says what its command would print
     if index is not None:
         _put_element(name, index, text, script)
     elif more and isinstance(before, list):
