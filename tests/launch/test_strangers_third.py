@@ -68,7 +68,7 @@ WORKER = "python3 -m fastchat.serve.vllm_worker --model-path a/b --num-gpus 2"
     [
         # OpenRLHF/OpenRLHF@3c3be623 examples/scripts/train_prorlv2_math_hybrid_engine.sh
         ("a.sh", DYNAMIC, {"micro_batch_size": 3, "n_gpus": None, "gpus_per_node": 8}),
-        # awslabs/awsome-distributed-training@0edaf152 pytorch/deepspeed/qlora training_config_zero3.yaml
+        # awslabs/awsome-distributed-training@0edaf152 qlora training_config_zero3.yaml
         (
             "a.yaml",
             OWN,
