@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from gpuscale.answers.ask import Question, Swept, fields_of
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.errors import GpuscaleError, typo_of
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ be given.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import FrozenInstanceError, dataclass, fields
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
+from gpuscale.core.dataclasses import FrozenInstanceError, dataclass, fields
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:

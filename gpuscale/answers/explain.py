@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import unknown_name
 from gpuscale.io.text import read_text
 from gpuscale.io.toml import Table, parse_toml

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Converted, Question, amount, text, whole
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.maturity import MATURITIES
 from gpuscale.core.settings import (
     ATTENTION,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
+from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.options import written_frameworks
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, Asked, Converted, Question, amount, text
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

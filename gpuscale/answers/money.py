@@ -7,10 +7,10 @@ in `core.run`, the offers, sites and readings in `io.run`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Question, amount, flag, text
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ A question takes a group by inheriting it, or one option by calling its function
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -23,6 +22,7 @@ from gpuscale.answers.ask import (
     text,
     whole,
 )
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

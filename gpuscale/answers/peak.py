@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.layout import Settled
 from gpuscale.core.words import gb
 from gpuscale.render.document import Bars, Column, Table

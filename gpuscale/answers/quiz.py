@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from gpuscale.answers import ask
 from gpuscale.answers.ask import Asked, Converted, texts
+from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Block, Document
 from gpuscale.textbook.quiz.evaluate import CheckedAnswer, QuizQuestion

@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.quantity import dimension_of, format_si, parse
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.data import leaves, plain

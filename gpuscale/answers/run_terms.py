@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isinf
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.run.failures import GPUS_PER_NODE
 from gpuscale.core.run.time import SECONDS_PER_DAY, SECONDS_PER_HOUR

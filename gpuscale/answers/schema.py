@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Union
 
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.quantity import dimension_of
 from gpuscale.core.records import Term
 from gpuscale.errors import unknown_name

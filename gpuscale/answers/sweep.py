@@ -9,10 +9,10 @@ import fnmatch
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, Swept, fields_of
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.quantity import UNITS, dimension_of, format_count, format_si, parse
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Block, Column, Document, Table, Text

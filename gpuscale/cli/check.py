@@ -6,12 +6,12 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from gpuscale.answers.ask import Asked, WhatIf, fields_of, text
 from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.spec_errors import checked
 from gpuscale.render.document import Block, Column, Document, Table, Text

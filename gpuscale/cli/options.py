@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +22,7 @@ from gpuscale.cli.completion import completer
 from gpuscale.cli.failures import complain, one_line
 from gpuscale.cli.help import FORMATS, SHOWN, default_text
 from gpuscale.cli.quick import CONTEXT, QuickCommand
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
 from gpuscale.render.layers import named, usual
 

@@ -7,8 +7,9 @@ all the same work. Weights, activations and memory do not depend on the kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from gpuscale.core.dataclasses import dataclass
 
 
 class Exchange(NamedTuple):

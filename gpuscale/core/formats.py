@@ -6,7 +6,8 @@ OCP Microscaling Formats (MX) Specification 1.0, 2023; each row cites its own so
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from gpuscale.core.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

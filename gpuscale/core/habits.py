@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Filled, Several, Share
+from gpuscale.core.dataclasses import dataclass
 
 FIELDS = (
     # of training: as `memory` and `plan` call them; `fp32_logits`: the loss takes an fp32 copy

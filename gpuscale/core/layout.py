@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, NonNegativeInt, PositiveInt, ZeroStage
 from gpuscale.core.context import CONTEXT_KINDS, DEFAULT_CONTEXT
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.schedules import SCHEDULES
 
 RECOMPUTE = ("none", "selective", "full", "per-op")

@@ -6,10 +6,10 @@ Two halves of a normal distribution (https://dlmf.nist.gov/7.2) in the ln of tim
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import exp, fsum, log
 from typing import NamedTuple
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.numeric import Z80, below, reached
 
 MATURITIES = ("tuned", "as-it-comes", "script")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from inspect import signature
 from typing import Any, TypeVar
+
+from gpuscale.core.dataclasses import dataclass, field
 
 T = TypeVar("T")
 

@@ -8,8 +8,9 @@ order. Two lists of the same schedule differ only in length, so a long step has 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from gpuscale.core.dataclasses import dataclass
 
 
 class Pass(NamedTuple):

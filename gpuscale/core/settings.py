@@ -7,10 +7,10 @@ is what `core.step` and `core.memory` read of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, PositiveInt
+from gpuscale.core.dataclasses import dataclass, fields
 from gpuscale.core.maturity import MATURITIES
 from gpuscale.core.maturity import WORDS as MATURITY_WORDS
 

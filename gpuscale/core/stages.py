@@ -7,10 +7,11 @@ Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+from gpuscale.core.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.numeric import Z80, below, reached
 from gpuscale.core.words import gb
 

@@ -12,9 +12,9 @@ In the answer to a question::
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.overrides import Setting, apply_overrides, check_consumed, parse_settings

@@ -11,10 +11,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import FORMATS, format_name, number_format
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset, is_own, looks_like_path, preset_path

@@ -6,13 +6,13 @@ import datetime
 import os
 import re
 import statistics
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from math import log2
 from pathlib import Path
 from typing import TypeVar
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.run.bill import Draw, Making, Rate, Site
 from gpuscale.core.run.checkpoint import Saver
 from gpuscale.core.run.failures import Fleet

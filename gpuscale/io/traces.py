@@ -12,9 +12,9 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import read_lines, shown_name
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, NonNegativeInt
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.layout import Layout
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.specs.cluster import ClusterSpec

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError
 from gpuscale.foreign import comment, here_document
 from gpuscale.launch.wrap import accelerator, filled, label

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.quantity import dimension_of, format_si
 from gpuscale.core.records import Term
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.quantity import UNITS, dimension_of, format_si
 from gpuscale.core.records import Term
 from gpuscale.foreign import clean, markdown

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from textwrap import wrap
+
+from gpuscale.core.dataclasses import dataclass
 
 WIDE_GAP, NARROW_GAP = 3, 2
 LONGEST_WORD = 24

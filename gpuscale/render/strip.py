@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.quantity import format_time
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.render.document import Bars, Document, Table

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from gpuscale.core.bounds import STRICT, Measured
+from gpuscale.core.dataclasses import asdict, dataclass, field, replace
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Within
+from gpuscale.core.dataclasses import dataclass, field, fields, replace
 from gpuscale.core.habits import Habit
 from gpuscale.core.serving.memory import EngineMemory
 from gpuscale.core.serving.records import Kernels, ServingSoftware

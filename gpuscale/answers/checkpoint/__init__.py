@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from gpuscale.answers import options
@@ -10,6 +9,7 @@ from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
 from gpuscale.answers.job_options import moments, recipe
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import Priced
+from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
@@ -17,6 +16,7 @@ from gpuscale.answers.lifetime import (
 from gpuscale.answers.money import age_warnings, bill_of, bill_rows, stops_per_s
 from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms, save_terms
 from gpuscale.answers.summary import cost_points
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.memory.parameters import FamilyMemory, parameters_of
 from gpuscale.core.memory.states import RECIPES, Recipe
 from gpuscale.core.model.params import count_params

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from gpuscale.answers import options
-from gpuscale.answers.ask import (
-    Asked,
-    Converted,
-    Sweeps,
-    Swept,
-    amount,
-    flag,
-    read_sweeps,
-    text,
-    whole,
-)
+from gpuscale.answers import ask, options
+from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.errors import unknown_name
 from gpuscale.render.document import Document
@@ -46,7 +35,7 @@ def complete_op(incomplete: str) -> list[str]:
 
 
 @dataclass
-class Collective(options.Wired, Swept):
+class Collective(options.Wired, ask.Swept):
     """Time and bandwidth of one collective operation on a cluster.
 
     The ideal: each level's links full, levels pipelined, the slowest one sets the time.
@@ -59,59 +48,61 @@ class Collective(options.Wired, Swept):
         "time_s ring_s expected.time_s busbw_bytes_per_s expected.busbw_bytes_per_s binding_level"
     )
     OWN_SWEEP: ClassVar[bool] = True
-    op: Asked[str] = Asked(
+    op: ask.Asked[str] = ask.Asked(
         "all-gather, reduce-scatter, all-reduce, all-to-all, broadcast, send-recv.",
         ...,
         _op,
         complete=complete_op,
     )
-    cluster: Asked[str] = text(options.CLUSTER, ..., flags=("--gpu",))
-    bytes: Asked[float | None] = amount(
+    cluster: ask.Asked[str] = ask.text(options.CLUSTER, ..., flags=("--gpu",))
+    bytes: ask.Asked[float | None] = ask.amount(
         "Size of the array: all-gather: gathered; reduce-scatter, all-reduce: one GPU's buffer; "
         "all-to-all: the array over all GPUs.",
         "bytes",
         most=1e18,
     )
     _: KW_ONLY
-    shape: Asked[str | None] = text("Shape of the array instead of --bytes, as 4096x65536.")
-    dtype: Asked[str] = text("Number format of --shape.", "bf16")
-    gpus: Asked[int | None] = whole(
+    shape: ask.Asked[str | None] = ask.text("Shape of the array instead of --bytes, as 4096x65536.")
+    dtype: ask.Asked[str] = ask.text("Number format of --shape.", "bf16")
+    gpus: ask.Asked[int | None] = ask.whole(
         "GPUs spanned, an inner axis included. [default: one NVLink domain]", most=1e8
     )
-    oversubscription: Asked[float | None] = amount(
+    oversubscription: ask.Asked[float | None] = ask.amount(
         "Bandwidth down over up, of the switches above the nodes: 4.", "count", most=1000.0
     )
-    algorithm: Asked[str | None] = text(
+    algorithm: ask.Asked[str | None] = ask.text(
         "ring, tree, sharp (in the switches) or halving-doubling, for all-reduce. [default: as the "
         "library chooses]",
         known=ALGORITHMS,
     )
-    inner: Asked[int] = whole(
+    inner: ask.Asked[int] = ask.whole(
         "Ways the array is sharded on another axis that lies innermost.", 1, most=1e8
     )
-    top_k: Asked[int | None] = whole("Sparse all-to-all: destinations per token.", most=1e6)
-    routing: Asked[str] = text(
+    top_k: ask.Asked[int | None] = ask.whole("Sparse all-to-all: destinations per token.", most=1e6)
+    routing: ask.Asked[str] = ask.text(
         "Sparse all-to-all: bound (k/n at most), with-replacement, or without-replacement of "
         "--experts.",
         "bound",
         known=ROUTINGS,
     )
-    experts: Asked[int | None] = whole("Experts, for --routing without-replacement.", most=1e6)
-    once_per_node: Asked[bool] = flag("All-to-all sends a token to a node only once.")
-    per_gpu: Asked[bool] = flag("All-to-all: --bytes is one GPU's send buffer.")
-    hop_latency: Asked[float] = amount(
+    experts: ask.Asked[int | None] = ask.whole(
+        "Experts, for --routing without-replacement.", most=1e6
+    )
+    once_per_node: ask.Asked[bool] = ask.flag("All-to-all sends a token to a node only once.")
+    per_gpu: ask.Asked[bool] = ask.flag("All-to-all: --bytes is one GPU's send buffer.")
+    hop_latency: ask.Asked[float] = ask.amount(
         "Latency of one hop, as '1 us'; the ideal has none.", "s", 0.0, most=10.0, zero=True
     )
-    sweep: Converted[tuple[str, ...], Sweeps] = Converted(
+    sweep: ask.Converted[tuple[str, ...], ask.Sweeps] = ask.Converted(
         "Table over sizes, as 1KiB:10GiB; or over a key of --set or an option, as "
         "KEY=LOW..HIGH[:N] or KEY=A,B,C (once or twice).",
         (),
-        read_sweeps,
+        ask.read_sweeps,
         kind="many",
         metavar="MIN:MAX[:FACTOR]",
     )
-    switch_bytes: Asked[bool] = flag("Also count the bytes through the switches.")
-    catalogue: Asked[str] = options.catalogue()
+    switch_bytes: ask.Asked[bool] = ask.flag("Also count the bytes through the switches.")
+    catalogue: ask.Asked[str] = options.catalogue()
 
     def answer(self) -> Document:
         """Time it, at one size or at several."""

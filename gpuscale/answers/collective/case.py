@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from gpuscale.answers.collective.document import (
 )
 from gpuscale.answers.values import check_dtype, quantity
 from gpuscale.answers.values import shape as read_shape
+from gpuscale.core.dataclasses import asdict, dataclass
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.expected import reduces_in_switch

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuscale.answers.changed import changed
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.calibration import collective_interval_s
 from gpuscale.core.network.collective import bandwidths_bytes_per_s, busbw_factor, traffic_factor

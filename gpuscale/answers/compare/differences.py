@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.render.data import leaves
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gpuscale.answers.compare.differences import ChangedValue, FigureRow, TotalDifference
 from gpuscale.answers.compare.things import Thing
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.render.document import Block, Column, Document, Table, Text

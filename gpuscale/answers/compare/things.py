@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import WhatIf
 from gpuscale.answers.compare.differences import ChangedPart, FigureRow, TotalDifference
+from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.inputs import load_inputs

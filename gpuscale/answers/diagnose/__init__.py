@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Question, text, texts, whole
 from gpuscale.answers.layout_options import Pins
+from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.core.rl import ALL_METHODS
 from gpuscale.render.document import Document
 

@@ -9,11 +9,11 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from gpuscale.answers.diagnose.figures import Figure, quantity_name, read_figures
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis.series import Log
 from gpuscale.core.rl import ROLLED_OUT
 from gpuscale.errors import GpuscaleError, unknown_name

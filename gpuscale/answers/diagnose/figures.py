@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.diagnosis.series import UNITS
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.causes import first_of, load_table, told

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.diagnose import records
@@ -12,6 +11,7 @@ from gpuscale.answers.diagnose.features import Features, features_of
 from gpuscale.answers.diagnose.memory import fitting, out_of_memory
 from gpuscale.answers.diagnose.past import past_of
 from gpuscale.answers.diagnose.planner import predicted, with_figure
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
 from gpuscale.core.numeric import Z80
 from gpuscale.core.records import made_of

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gpuscale.answers.diagnose.records import RunEvent
-from gpuscale.core.diagnosis.series import (
-    Log,
-    Stalls,
-    Track,
-    growth,
-    shift,
-    slow_rank,
-    stalls,
-    warm_up,
-)
+from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.diagnosis import series
 
 TIMES = ("step_time", "rank_time", "forward_backward")
 RATES = ("tokens_per_s_per_gpu", "tokens_per_s", "samples_per_s", "steps_per_s", "tflops_per_gpu")
@@ -36,7 +27,7 @@ class Past:
     events: list[RunEvent] = field(default_factory=list)
 
 
-def past_of(logs: Sequence[Log]) -> Past:
+def past_of(logs: Sequence[series.Log]) -> Past:
     """Look through the series of all logs."""
     past = Past()
     for log in logs:
@@ -47,7 +38,7 @@ def past_of(logs: Sequence[Log]) -> Past:
     return past
 
 
-def _timed(log: Log) -> tuple[Track, list[float]] | None:
+def _timed(log: series.Log) -> tuple[series.Track, list[float]] | None:
     """Track of the steps, as times: of rates the inverse."""
     for name in (*TIMES, *RATES):
         track = log.track(name)
@@ -60,13 +51,13 @@ def _timed(log: Log) -> tuple[Track, list[float]] | None:
     return None
 
 
-def _times(log: Log, past: Past) -> None:
+def _times(log: series.Log, past: Past) -> None:
     found = _timed(log)
     if found is None:
         return
     track, times = found
     steps = track.series.steps
-    k = warm_up(times, track.series.skip)
+    k = series.warm_up(times, track.series.skip)
     level = statistics.median(times[k:])
     k = next((i for i in range(k) if times[i] < level), k)  # a warm-up is longer, never shorter
     steady = times[k:]
@@ -91,9 +82,9 @@ def _times(log: Log, past: Past) -> None:
         text = f"steps grow from {' to '.join(ends)} of their median"
         past.events.append(RunEvent("drift", f"{text}, without a restart", steps[k]))
         return
-    if slow := stalls(steps[k:], steady):
+    if slow := series.stalls(steps[k:], steady):
         _stalls(log, slow, past)
-    if moved := shift(steps[k:], steady):
+    if moved := series.shift(steps[k:], steady):
         worse = moved.after / moved.before
         word = "slower" if worse > 1 else "faster"
         if worse > 1:
@@ -110,7 +101,7 @@ MOST_AFTER = 0.6
 """Share of those that a slow step must follow; of slow steps, half as many without a rhythm."""
 
 
-def _stalls(log: Log, slow: Stalls, past: Past) -> None:
+def _stalls(log: series.Log, slow: series.Stalls, past: Past) -> None:
     """Say what the slow steps come after, or their rhythm."""
     which = ", ".join(f"{s:g}" for s in slow.steps[:5]) + (" ..." if len(slow.steps) > 5 else "")
     share = f"{100 * slow.share_frac:.0f} % of the time"
@@ -132,13 +123,13 @@ def _stalls(log: Log, slow: Stalls, past: Past) -> None:
         past.events.append(RunEvent("stall", text, slow.steps[0]))
 
 
-def _memory(log: Log, past: Past) -> None:
+def _memory(log: series.Log, past: Past) -> None:
     for name in MEMORIES:
         track = log.track(name)
         if track is None or track.series.n < 8:
             continue
         s = track.series
-        rise = growth(s.steps, s.values)
+        rise = series.growth(s.steps, s.values)
         past.features["memory_grows"] = "yes" if rise else past.features.get("memory_grows", "no")
         if rise:
             each = f"{rise / 1e6:.3g} MB a step"
@@ -147,7 +138,7 @@ def _memory(log: Log, past: Past) -> None:
             past.events.append(RunEvent("memory grows", text))
 
 
-def _ranks(log: Log, past: Past) -> None:
+def _ranks(log: series.Log, past: Past) -> None:
     for name in (*TIMES, *RATES):
         by_rank: dict[int, float] = {}
         for (_, rank, key), track in log.tracks.items():  # the last run's stand last
@@ -155,7 +146,7 @@ def _ranks(log: Log, past: Past) -> None:
                 by_rank[rank] = value if name in TIMES else 1 / value
         if len(by_rank) < 3:
             continue
-        slow = slow_rank(by_rank)
+        slow = series.slow_rank(by_rank)
         past.features["slow_rank"] = "yes" if slow else "no"
         if slow:
             text = f"rank {slow[0]} takes {slow[1]:.3g} times as long as the others"
@@ -163,7 +154,7 @@ def _ranks(log: Log, past: Past) -> None:
         return
 
 
-def _loading(log: Log, past: Past) -> None:
+def _loading(log: series.Log, past: Past) -> None:
     data = log.track("data_time") or log.track("loader")
     whole = log.track("step_time") or log.track("update_time") or log.track("forward_backward")
     if data is not None and whole is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.diagnosis.series import Fact
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import RL as RL_TASKS
 from gpuscale.answers.ask import TRAIN, TUNE, Asked, amount, flag, text, whole
 from gpuscale.answers.job_options import KernelOptions
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.rl import ALL_METHODS
 
 METHODS = ("full", "lora", "dora", "qlora")

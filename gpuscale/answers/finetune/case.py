@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.finetune import wanted
 from gpuscale.answers.finetune.asked import DEFAULT_SEQ_LEN, RL
-from gpuscale.answers.finetune.wanted import (
-    default_software,
-    job_facts,
-    layout_of,
-    offload_of,
-    trained_by,
-    with_habits,
-)
 from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.answers.saved import command_of, saved_job
+from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.finetune.bench import Bench
 from gpuscale.core.finetune.method import Job, Method, canonical, check
 from gpuscale.core.finetune.parameters import WEIGHTS
@@ -249,14 +242,14 @@ def make_case(
         )
     kind, n_gpus = method or asked.method or "lora", asked.gpus or 1
     software = software or asked.software
-    usual = default_software(kind, n_gpus)
-    chosen = software or default_software(kind, n_gpus, asked)
+    usual = wanted.default_software(kind, n_gpus)
+    chosen = software or wanted.default_software(kind, n_gpus, asked)
     default = "" if software else chosen
     if chosen != usual and not asked.software:
         default = f"{chosen}, as {usual} has not what is asked"
-    asked, chosen, family = trained_by(asked, chosen, kind != "full")
-    facts = job_facts(kind, asked)
-    tuned, taken = with_habits(tuning_software(family), chosen, facts, asked.base)
+    asked, chosen, family = wanted.trained_by(asked, chosen, kind != "full")
+    facts = wanted.job_facts(kind, asked)
+    tuned, taken = wanted.with_habits(tuning_software(family), chosen, facts, asked.base)
     loaded = load_inputs(
         asked,
         cluster=asked.where,
@@ -269,11 +262,11 @@ def make_case(
     habits, model = finetune_parameters(own), loaded.model
     at = replace(asked, max_len=None) if method else asked  # an RL method's is in --seq-len
     seq_len = seq_len_of(at, model, habits)
-    offload = offload_of(asked, habits, own.name)
+    offload = wanted.offload_of(asked, habits, own.name)
     job = Job(
         method=method_of(asked, model, kind, habits),
         optimizer=optimizer_of(asked, habits, "fused_optimizer" in taken),
-        layout=layout_of(asked, model, own, seq_len, offload, family),
+        layout=wanted.layout_of(asked, model, own, seq_len, offload, family),
         loss=asked.loss or habits.loss,
         offload=frozenset(offload),
         attention=asked.attention or _attention_of(own, chosen, facts, loaded),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import Question, refuse_others
@@ -31,6 +30,7 @@ from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars
 from gpuscale.answers.peak import part_rows as compared_rows
 from gpuscale.answers.saved import inputs_of, launched
 from gpuscale.answers.summary import figures_of, largest_parts, machine, taken_points
+from gpuscale.core.dataclasses import asdict, dataclass, replace
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.bench import BenchChange, Trial, enough, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.answers import summary
 from gpuscale.answers.finetune.words import (
     ends_text,
     head_points,
@@ -18,14 +18,7 @@ from gpuscale.answers.finetune.words import (
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.peak import Room
 from gpuscale.answers.run_terms import BilledTime, bill_terms
-from gpuscale.answers.summary import (
-    FILED,
-    WORTH_SAYING,
-    bolder_point,
-    bottleneck,
-    cost_points,
-    taken_points,
-)
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.maturity import WORDS
@@ -219,11 +212,11 @@ def plan_terms(case: FinetuneCase, trial: Trial, r: TuningPlan) -> tuple[Term, .
 def passed_over_points(r: TuningPlan) -> list[Point]:
     """Name the faster way that fits less surely, with its gain and its risk."""
     f, chance = r.passed_over, r.passed_over_fits_probability
-    if f is None or chance is None or f.tokens_per_s < r.tokens_per_s * WORTH_SAYING:
+    if f is None or chance is None or f.tokens_per_s < r.tokens_per_s * summary.WORTH_SAYING:
         return []
     what = f"micro-batch {f.micro_batch_size}, recompute {f.recompute}, ZeRO {f.zero_stage}"
     what += f", offload {', '.join(f.offload)}" if f.offload else ""
-    return [bolder_point(what, f.tokens_per_s / r.tokens_per_s, f.peak_bytes, chance)]
+    return [summary.bolder_point(what, f.tokens_per_s / r.tokens_per_s, f.peak_bytes, chance)]
 
 
 def plan_summary(
@@ -235,10 +228,10 @@ def plan_summary(
     found.append(Point("step", time_text(r.step_s), f"{low_high}, {r.tokens_per_s:,.0f} tokens/s"))
     if r.fits:
         found.append(Point("run", time_text(r.run_s), told))
-        found += cost_points(r.bill)
+        found += summary.cost_points(r.bill)
         parts = {**r.breakdown.parts(), "offload_s": r.offload_s}
-        found.append(bottleneck(parts, OFFLOADED, r.step_s))
+        found.append(summary.bottleneck(parts, OFFLOADED, r.step_s))
     else:
         found += remedy_points(r.remedies)
     found += passed_over_points(r)
-    return [*found, *taken_points(r.taken), *([FILED] if r.fits else [])]
+    return [*found, *summary.taken_points(r.taken), *([summary.FILED] if r.fits else [])]

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.finetune import rl_blocks
 from gpuscale.answers.finetune.case import job_of, make_case
 from gpuscale.answers.finetune.rl_asked import degrees, replicas, rl_job, steps_of
-from gpuscale.answers.finetune.rl_blocks import (
-    RlAnswer,
-    RolloutSplit,
-    memory_table,
-    phase_table,
-    rl_facts,
-    rl_fields,
-    rl_summary,
-    rl_terms,
-    split_table,
-    taken_of,
-)
 from gpuscale.answers.finetune.verdict import verdict_of
 from gpuscale.answers.finetune.wanted import default_software, job_facts, with_rl_habits
 from gpuscale.answers.finetune.words import short_of_host, time_text, verdict_text
@@ -30,6 +18,7 @@ from gpuscale.answers.origins import said_by, told
 from gpuscale.answers.saved import launched
 from gpuscale.answers.serve.reading import weight_format
 from gpuscale.answers.summary import figures_of
+from gpuscale.core.dataclasses import asdict, dataclass, field, replace
 from gpuscale.core.finetune.bench import CHANGES, change_words, changed
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.records import made_of
@@ -266,7 +255,7 @@ def rl_document(typed: Any, command: str, asked: Memory, price: float | None = N
     return _document(asking, command, case, rl, found, splits=splits, fewest=fewest, price=price)
 
 
-def _splits(asking: Asking, rl: RlJob) -> tuple[RolloutSplit, ...]:
+def _splits(asking: Asking, rl: RlJob) -> tuple[rl_blocks.RolloutSplit, ...]:
     """Find splits of the GPUs, the given one among them."""
     found = []
     all_gpus = (asking.asked.gpus or 1) - rl.critic_gpus
@@ -279,7 +268,7 @@ def _splits(asking: Asking, rl: RlJob) -> tuple[RolloutSplit, ...]:
         own = replace(rl, rollout_gpus=n)
         with suppress(GpuscaleError):  # degrees that so many GPUs do not have
             e = asking.estimate(asking.case(rest, own), own)
-            found.append(RolloutSplit(rest, n, e.step.step_s, e.step.bound, e.fits))
+            found.append(rl_blocks.RolloutSplit(rest, n, e.step.step_s, e.step.bound, e.fits))
     if not found:
         raise GpuscaleError(
             f"--engine {rl.engine} has no split of {all_gpus} GPUs", "it needs two at least"
@@ -307,7 +296,7 @@ def _document(
     rl: RlJob,
     e: RlEstimate,
     *,
-    splits: tuple[RolloutSplit, ...],
+    splits: tuple[rl_blocks.RolloutSplit, ...],
     fewest: int | None,
     price: float | None,
 ) -> Document:
@@ -323,7 +312,7 @@ def _document(
     width = asking.costs.interval_factor_80
     low_s, high_s, length = asking.lengths_decide(case, rl, e)
     r = made_of(
-        RlAnswer,
+        rl_blocks.RlAnswer,
         verdict,
         e,
         e.step,
@@ -343,27 +332,27 @@ def _document(
         bill=bill,
         fewest_gpus=fewest,
         splits=splits,
-        taken=taken_of(asking.asked, case, rl, e),
+        taken=rl_blocks.taken_of(asking.asked, case, rl, e),
         said_by=said_by(told(asking.typed), case.software, habits=case.habits),
     )
     return _laid_out(asking, command, case, rl, r, short)
 
 
 def _laid_out(
-    asking: Asking, command: str, case: FinetuneCase, rl: RlJob, r: RlAnswer, short: str
+    asking: Asking, command: str, case: FinetuneCase, rl: RlJob, r: rl_blocks.RlAnswer, short: str
 ) -> Document:
     """Lay the answer out."""
     e = r.estimate
     if not r.fits and e.rolls_out and not e.fits and not short:
         short = asking.enough(case, rl)
     said = _answer(case, rl, e, r, short)
-    summary = rl_summary(case, rl, r, e, said)
+    summary = rl_blocks.rl_summary(case, rl, r, e, said)
     head_inputs = {"model": case.loaded.model.name, "gpu": case.loaded.gpu.name}
     details: dict[str, list[Block]] = {
-        "step": [Text(said), phase_table(e)],
-        "figures": [figures_of(summary, *rl_facts(asking.asked, rl, e, r))],
-        "memory": [memory_table(e)],
-        "splits": [split_table(r.splits)] if r.splits else [],
+        "step": [Text(said), rl_blocks.phase_table(e)],
+        "figures": [figures_of(summary, *rl_blocks.rl_facts(asking.asked, rl, e, r))],
+        "memory": [rl_blocks.memory_table(e)],
+        "splits": [rl_blocks.split_table(r.splits)] if r.splits else [],
     }
     return Document.layered(
         command,
@@ -373,8 +362,8 @@ def _laid_out(
         details,
         warnings=case.warnings(),
         answered_no=not r.fits,
-        terms=rl_terms(rl, e, r, case.loaded.gpu),
-        csv_table=phase_table(e),
+        terms=rl_blocks.rl_terms(rl, e, r, case.loaded.gpu),
+        csv_table=rl_blocks.phase_table(e),
         job=lambda: _job(asking, case, rl, e),
         launch=launched(lambda: _job(asking, case, rl, e)),
     )
@@ -386,10 +375,12 @@ def _job(asking: Asking, case: FinetuneCase, rl: RlJob, e: RlEstimate) -> dict[s
         f"expected: {e.step.step_s:.3g} s a step of {rl.samples:,} samples, "
         f"{e.memory.total_bytes / 1e9:.1f} GB on the fullest GPU"
     )
-    return job_of(asking.typed, case, case.job, said, rl_fields(str(asking.asked.method), rl, e))
+    return job_of(
+        asking.typed, case, case.job, said, rl_blocks.rl_fields(str(asking.asked.method), rl, e)
+    )
 
 
-def _answer(case: FinetuneCase, rl: RlJob, e: RlEstimate, r: RlAnswer, short: str) -> str:
+def _answer(case: FinetuneCase, rl: RlJob, e: RlEstimate, r: rl_blocks.RlAnswer, short: str) -> str:
     if not e.rolls_out:
         short += "; the engine has no room for a sequence (--engine-share, --rollout-tp)"
     cannot = not r.fits and r.fits_probability >= sum(EVEN) / 2

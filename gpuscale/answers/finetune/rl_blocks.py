@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers import summary
 from gpuscale.answers.finetune.words import layout_words, share_table, time_text
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.origins import unsaid
 from gpuscale.answers.peak import Room
 from gpuscale.answers.run_terms import BilledTime, bill_terms
-from gpuscale.answers.summary import (
-    FILED,
-    asked_for,
-    bottleneck,
-    chance_tone,
-    cost_points,
-    memory_point,
-    taken_points,
-)
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.rl.estimate import RlEstimate, RlJob
@@ -233,7 +225,7 @@ def _memory_term(rl: RlJob, e: RlEstimate, r: RlAnswer) -> Term:
 def rl_summary(case: FinetuneCase, rl: RlJob, r: RlAnswer, e: RlEstimate, said: str) -> list[Point]:
     """Summary of a step of RL."""
     ends = r.peak_low_bytes, r.peak_high_bytes
-    tone = chance_tone(r.fits_probability) if r.fits else "bad"
+    tone = summary.chance_tone(r.fits_probability) if r.fits else "bad"
     phases = {key: getattr(e.step, key) for _, key in PHASES}
     low_high = f"(80 %: {time_text(r.step_low_s)} to {time_text(r.step_high_s)})"
     found = [
@@ -241,13 +233,13 @@ def rl_summary(case: FinetuneCase, rl: RlJob, r: RlAnswer, e: RlEstimate, said: 
         Point("method", step_words(rl, e), case.software.name),
         Point("layout", layout_words(case.job)),
         Point("step", time_text(r.step_s), f"{low_high}, {r.samples_per_s:,.2f} samples/s"),
-        memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
-        *asked_for(r.decides),
-        bottleneck(phases, {key: label for label, key in PHASES}, r.step_s),
+        summary.memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
+        *summary.asked_for(r.decides),
+        summary.bottleneck(phases, {key: label for label, key in PHASES}, r.step_s),
     ]
     if r.run_s is not None and r.steps is not None:
         found.append(Point("run", time_text(r.run_s), f"{r.steps:,} steps"))
-    found += cost_points(r.bill, "" if r.run_s else "a step, ")
+    found += summary.cost_points(r.bill, "" if r.run_s else "a step, ")
     if r.fewest_gpus is not None:
         found.append(Point("fewest GPUs", f"{r.fewest_gpus:,}"))
-    return [*found, *taken_points(r.taken), *([FILED] if r.fits else [])]
+    return [*found, *summary.taken_points(r.taken), *([summary.FILED] if r.fits else [])]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, WhatIf, flag, text, texts, whole
+from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.errors import NoLaunch
 from gpuscale.render.document import Document
 

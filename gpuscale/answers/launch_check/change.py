@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.records import Change
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.guard import bounded
 from gpuscale.launch.read.together import last_of

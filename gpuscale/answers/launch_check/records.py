@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.finetune.memory import TuningMemory
 from gpuscale.answers.origins import LAYOUT, said_by, told, unsaid
+from gpuscale.core.dataclasses import dataclass, field, fields, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.records import Term, made_of
 from gpuscale.core.run.bill import Bill

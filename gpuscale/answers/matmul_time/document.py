@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed_text
 from gpuscale.answers.values import check_dtype, formats_of, matrix_rate
+from gpuscale.core.dataclasses import asdict, dataclass
 from gpuscale.core.formats import compute_dtype, element_bytes
 from gpuscale.core.kernel.calibration import matmul_interval_s
 from gpuscale.core.kernel.expected import expected_elementwise_time_s

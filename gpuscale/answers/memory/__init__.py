@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import PRETRAIN, SERVE, TRAIN, Asked, Swept, flag, refuse_others, text
 from gpuscale.answers.finetune.asked import Rollouts
 from gpuscale.answers.layout_options import Degrees, help_of
+from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import data_parallel, shard_group
 from gpuscale.answers.peak import part_bars, part_table
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.memory.states import RECIPES, Recipe, StateBytes
 from gpuscale.core.quantity import format_count
 from gpuscale.core.records import Term, term_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
@@ -12,6 +11,7 @@ from gpuscale.answers.origins import told, unsaid
 from gpuscale.answers.peak import part_bars, part_table
 from gpuscale.answers.serve.reading import own_format, weight_format
 from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
+from gpuscale.core.dataclasses import asdict, dataclass
 from gpuscale.core.formats import weight_bytes
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.terms import usable_term

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
@@ -21,6 +20,7 @@ from gpuscale.answers.summary import (
     memory_point,
     taken_points,
 )
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.memory.facts import ModelFacts
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
 from gpuscale.core.memory.parameters import IDEAL, MemoryParameters

@@ -6,19 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core import verdict
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.settings import LOSSES
-from gpuscale.core.verdict import (
-    LENGTHS,
-    Open,
-    Peaks,
-    Verdict,
-    between,
-    deciding,
-    moving,
-    probability,
-    ways,
-)
 from gpuscale.io.step import spread
 
 if TYPE_CHECKING:
@@ -35,7 +25,7 @@ OTHER_LOSS = {"eager": "fused", "chunked": "eager", "fused": "eager"}
 """Loss kernel -> what it is where somebody set it otherwise."""
 
 
-def loss_open(p: MemoryParameters, named: bool) -> Open:
+def loss_open(p: MemoryParameters, named: bool) -> verdict.Open:
     """Loss kernel that nobody said: the family's, or another. Weights: priors.
 
     A fused softmax of whole logits (Megatron's) is none of `--loss`'s kernels, and off by default
@@ -45,12 +35,12 @@ def loss_open(p: MemoryParameters, named: bool) -> Open:
     whole = taken == "eager" and p.fused_cross_entropy
     other = "eager" if whole else OTHER_LOSS[taken]
     share = 0.85 if named else 0.75
-    return Open(
+    return verdict.Open(
         "loss", "--loss", ((share, "a fused softmax" if whole else taken), (1 - share, other))
     )
 
 
-def open_settings(asked: Memory, layout: Layout, p: MemoryParameters) -> list[Open]:
+def open_settings(asked: Memory, layout: Layout, p: MemoryParameters) -> list[verdict.Open]:
     """List settings of a job that nobody said, with the weight of what was taken and of the rest.
 
     The weights are priors.
@@ -58,11 +48,13 @@ def open_settings(asked: Memory, layout: Layout, p: MemoryParameters) -> list[Op
     found = []
     if asked.recompute is None and asked.recompute_layers is None:
         other = "none" if layout.recompute == "full" else "full"
-        found.append(Open("recompute", "--recompute", ((0.75, layout.recompute), (0.25, other))))
+        found.append(
+            verdict.Open("recompute", "--recompute", ((0.75, layout.recompute), (0.25, other)))
+        )
     if asked.micro_batch is None:
-        found.append(Open("micro_batch", "--micro-batch", ((0.8, "1"), (0.2, "2"))))
+        found.append(verdict.Open("micro_batch", "--micro-batch", ((0.8, "1"), (0.2, "2"))))
     if asked.seq_len is None:
-        found.append(Open("seq_len", "--seq-len", LENGTHS))
+        found.append(verdict.Open("seq_len", "--seq-len", verdict.LENGTHS))
     if asked.job_settings.loss is None:
         found.append(loss_open(p, bool(asked.software)))
     return found
@@ -86,13 +78,13 @@ def as_set(
 
 def loss_moves(
     facts: ModelFacts, layout: Layout, p: MemoryParameters, named: bool
-) -> list[tuple[Open, Peaks]]:
+) -> list[tuple[verdict.Open, verdict.Peaks]]:
     """Peak of a layout by its loss kernel alone, as `moving` has it. [byte]."""
 
     def peak(values: Mapping[str, str]) -> float:
         return peak_stage(stage_memories(facts, *as_set(layout, p, values))).total_bytes
 
-    return moving([loss_open(p, named)], peak)
+    return verdict.moving([loss_open(p, named)], peak)
 
 
 def verdict_of(
@@ -102,7 +94,7 @@ def verdict_of(
     factor: float,
     facts: ModelFacts,
     parameters: MemoryParameters,
-) -> Verdict:
+) -> verdict.Verdict:
     """Verdict of a pretraining job, with the interval of its peak over what is open.
 
     `factor`: of the family's interval.
@@ -112,12 +104,14 @@ def verdict_of(
         return peak_stage(stage_memories(facts, *as_set(layout, parameters, values)))
 
     settings = open_settings(asked, layout, parameters)
-    moves = moving(settings, lambda values: memory(values).total_bytes)
-    cases = [(w, memory(values)) for w, values in ways([s for s, _ in moves])]
+    moves = verdict.moving(settings, lambda values: memory(values).total_bytes)
+    cases = [(w, memory(values)) for w, values in verdict.ways([s for s, _ in moves])]
     peaks = [(w, m.total_bytes) for w, m in cases]
     how = spread()
     width = how.width(factor, [] if asked.software else ["unnamed"])
     p = how.chance(peaks, usable_bytes, width, settled=True)  # what else is open is listed above
-    states = probability([(w, m.states_bytes) for w, m in cases], usable_bytes, STATES_SPREAD)
-    asks = deciding(moves, cases[0][1].total_bytes, usable_bytes, layout.seq_len)
-    return Verdict(min(p, states), *between(peaks, width), asks)
+    states = verdict.probability(
+        [(w, m.states_bytes) for w, m in cases], usable_bytes, STATES_SPREAD
+    )
+    asks = verdict.deciding(moves, cases[0][1].total_bytes, usable_bytes, layout.seq_len)
+    return verdict.Verdict(min(p, states), *verdict.between(peaks, width), asks)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
 from gpuscale.answers.changed import changed
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.flops import ModelFlops, flop_per_token, six_p_flop_per_token
 from gpuscale.core.model.kv_cache import (
     cached_elements,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.answers.collective.document import ExpectedCollective
 from gpuscale.answers.network.wish import counted
+from gpuscale.core.dataclasses import asdict, dataclass
 from gpuscale.core.fabric.bill import COLUMNS, Cable, NetworkBill
 from gpuscale.core.fabric.check import CableReport
 from gpuscale.core.fabric.faults import Loss

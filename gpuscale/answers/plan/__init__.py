@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpuscale.answers import options
-from gpuscale.answers.ask import (
-    PRETRAIN,
-    TRAIN,
-    TUNE,
-    Asked,
-    Converted,
-    Swept,
-    amount,
-    flag,
-    refuse_others,
-    text,
-    texts,
-    whole,
-)
+from gpuscale.answers import ask, options
 from gpuscale.answers.finetune.asked import Rollouts
 from gpuscale.answers.layout_options import Pins
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import PRICE, Costed, read_price
+from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -34,7 +20,7 @@ SCALINGS = ("strong", "weak")
 OBJECTIVES = ("step-time", "tokens-per-dollar", "memory-headroom", "fewest-gpus")
 MOST_GPUS = 4_194_304
 
-SEARCHED: dict[str, Any] = {"group": "search", "tasks": PRETRAIN}
+SEARCHED: dict[str, Any] = {"group": "search", "tasks": ask.PRETRAIN}
 
 
 def _prices(value: Any, label: str) -> dict[str, float]:
@@ -53,7 +39,7 @@ def _prices(value: Any, label: str) -> dict[str, float]:
 
 
 @dataclass
-class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
+class Plan(Pins, options.Wired, Rollouts, Failing, Costed, ask.Swept):
     """Best layout of a training job on a cluster, its time, memory and cost.
 
     Every dimension that is not pinned is searched; the layout printed is the best of all. With
@@ -71,8 +57,8 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         "run.days chosen.n_gpus chosen.step_s chosen.mfu"
     )
     GROUP: ClassVar[str] = "machines"
-    OF_TASKS: ClassVar[tuple[str, ...]] = TRAIN
-    model: Asked[str | None] = options.model()
+    OF_TASKS: ClassVar[tuple[str, ...]] = ask.TRAIN
+    model: ask.Asked[str | None] = options.model()
     _: KW_ONLY
     gpus: options.Sizes = options.sizes(
         "GPUs; a range 512..16384 or a list is a scan.", most=MOST_GPUS, metavar="N", common=1
@@ -82,8 +68,8 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         f"[default: {options.DEFAULT_CLUSTER}]",
         common=1,
     )
-    gpu: Asked[str | None] = text(options.GPU, common=1)
-    catalogue: Asked[str] = options.catalogue()
+    gpu: ask.Asked[str | None] = ask.text(options.GPU, common=1)
+    catalogue: ask.Asked[str] = options.catalogue()
     seq_len: options.Sizes = options.sizes(
         options.SEQ_LEN,
         most=2**28,
@@ -91,7 +77,7 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         flags=("--seq",),
         group="batch",
         common=1,
-        tasks=TRAIN,
+        tasks=ask.TRAIN,
     )
     batch_tokens: options.Amounts = options.amounts(
         "Tokens of a step. Rounded to sequences that divide well. [default: the model's, or 4M]",
@@ -99,13 +85,13 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         most=1e12,
         group="batch",
         common=1,
-        tasks=PRETRAIN,
+        tasks=ask.PRETRAIN,
         instead="--global-batch are the sequences of a step",
     )
     global_batch: options.Sizes = options.sizes(
-        "Sequences of a step, exactly.", most=1e8, group="batch", common=1, tasks=TRAIN
+        "Sequences of a step, exactly.", most=1e8, group="batch", common=1, tasks=ask.TRAIN
     )
-    tokens: Asked[float | None] = amount(
+    tokens: ask.Asked[float | None] = ask.amount(
         "Tokens of the whole run, e.g. 15T. [default: the model's]",
         "tokens",
         most=1e18,
@@ -114,61 +100,61 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         tasks=("pretrain", "tune"),
         instead="--steps, or --examples (prompts) with --epochs, give the length of a run",
     )
-    precision: Asked[str | None] = text(
+    precision: ask.Asked[str | None] = ask.text(
         "bf16, fp16, fp8, mxfp8, nvfp4, a list, or all. [default: bf16]", common=1
     )
-    software: Asked[str | None] = options.software(fine_tuning="hf-peft")
-    examples: Asked[int | None] = whole(
-        "Examples of the data, with --mean-len.", group="fine-tuning", common=1, tasks=TUNE
+    software: ask.Asked[str | None] = options.software(fine_tuning="hf-peft")
+    examples: ask.Asked[int | None] = ask.whole(
+        "Examples of the data, with --mean-len.", group="fine-tuning", common=1, tasks=ask.TUNE
     )
-    epochs: Asked[float | None] = amount(
-        "Passes over the data.", "count", most=1e4, group="fine-tuning", common=1, tasks=TUNE
+    epochs: ask.Asked[float | None] = ask.amount(
+        "Passes over the data.", "count", most=1e4, group="fine-tuning", common=1, tasks=ask.TUNE
     )
-    steps: Asked[int | None] = whole(
-        "Steps of the run, for hours and dollars.", most=1e9, group="fine-tuning", tasks=TUNE
+    steps: ask.Asked[int | None] = ask.whole(
+        "Steps of the run, for hours and dollars.", most=1e9, group="fine-tuning", tasks=ask.TUNE
     )
-    objective: Asked[str] = text(
+    objective: ask.Asked[str] = ask.text(
         f"{', '.join(OBJECTIVES)}.", OBJECTIVES[0], known=OBJECTIVES, **SEARCHED
     )
-    fit: Asked[str | None] = text(
+    fit: ask.Asked[str | None] = ask.text(
         "What fits: safe (the upper end of the memory interval), expected, or tight (the lower "
         "end). [default: safe, else expected]",
         known=("safe", "expected", "tight"),
         group="search",
         tasks=("pretrain", "tune"),
     )
-    price: Converted[dict[str, float] | None, float | Mapping[str, float]] = Converted(
+    price: ask.Converted[dict[str, float] | None, float | Mapping[str, float]] = ask.Converted(
         f"{PRICE} By cluster: a=2USD/h,b=3USD/h.",
         None,
         _prices,
         group="money",
         common=1,
-        tasks=TRAIN,
+        tasks=ask.TRAIN,
     )
-    job: Asked[str | None] = text(
-        "Read the job from a file.", metavar="PLAN.TOML", group="machines", tasks=PRETRAIN
+    job: ask.Asked[str | None] = ask.text(
+        "Read the job from a file.", metavar="PLAN.TOML", group="machines", tasks=ask.PRETRAIN
     )
-    measured: Converted[tuple[str, ...], Sequence[str]] = texts(
+    measured: ask.Converted[tuple[str, ...], Sequence[str]] = ask.texts(
         "What a run of this job measured, e.g. 'tokens/s/gpu=3100': whether it is normal, and if "
         "not, what it is, as `diagnose` says. Repeatable.",
         metavar="WHAT=VALUE",
     )
-    show_job: Asked[bool] = flag(
+    show_job: ask.Asked[bool] = ask.flag(
         "Print the job as plan.toml, to edit and reuse.",
         group="show",
-        tasks=PRETRAIN,
+        tasks=ask.PRETRAIN,
         instead="a [[job]] of `gpuscale check` takes the command line as it is",
     )
-    alternatives: Asked[int] = whole(
+    alternatives: ask.Asked[int] = ask.whole(
         "Next best process grids to show.",
         3,
         least=0,
         most=64,
         group="show",
-        tasks=PRETRAIN,
+        tasks=ask.PRETRAIN,
         instead="the other ways that fit are always shown",
     )
-    deadline: Asked[float | None] = amount(
+    deadline: ask.Asked[float | None] = ask.amount(
         "Find the smallest size that trains in time, e.g. 30d.",
         "s",
         most=1e12,
@@ -176,7 +162,7 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         instead="--gpus takes a list: the time of each is shown",
         **SEARCHED,
     )
-    budget: Asked[float | None] = amount(
+    budget: ask.Asked[float | None] = ask.amount(
         "Find the fastest size within a budget, e.g. 5MUSD.",
         "usd",
         most=1e15,
@@ -184,13 +170,13 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
         instead="--gpus takes a list: the cost of each is shown",
         **SEARCHED,
     )
-    mfu_at_least: Asked[float | None] = amount(
+    mfu_at_least: ask.Asked[float | None] = ask.amount(
         "Find the largest size that keeps an MFU, 0.4.", "frac", most=1.0, **SEARCHED
     )
-    max_step_time: Asked[float | None] = amount(
+    max_step_time: ask.Asked[float | None] = ask.amount(
         "Find the smallest size with a step time, e.g. 5s.", "s", most=1e9, **SEARCHED
     )
-    scaling: Asked[str | None] = text(
+    scaling: ask.Asked[str | None] = ask.text(
         "Scaling over --gpus: strong (same batch) or weak.", known=SCALINGS, **SEARCHED
     )
 
@@ -211,7 +197,7 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, Swept):
             from gpuscale.answers.finetune.plan import tuning_plan
 
             return tuning_plan(self)
-        refuse_others(replace(self, accumulation=None), "pretrain")
+        ask.refuse_others(replace(self, accumulation=None), "pretrain")
         from gpuscale.answers.plan.train import training_plan
 
         return training_plan(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gpuscale.answers.memory.verdict import loss_moves
@@ -12,6 +11,7 @@ from gpuscale.answers.plan.case import PlanCase, families_apart, less_safe, pros
 from gpuscale.answers.plan.maturities import by_maturity, taken
 from gpuscale.answers.plan.request import Request
 from gpuscale.answers.plan.text import taken_of
+from gpuscale.core.dataclasses import asdict, dataclass, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import LimitRow, limits_board
 from gpuscale.core.plan.records import (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.legal import refusal, refuse_settings
 from gpuscale.answers.lifetime import life_of
 from gpuscale.answers.money import bill_of, rate_of, stops_per_s
 from gpuscale.answers.progress import uncollected
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.layout import PRECISIONS, Layout
 from gpuscale.core.model.params import count_params
 from gpuscale.core.plan.pins import pin_space, select_names, why_empty
@@ -183,28 +183,14 @@ def less_safe(case: PlanCase) -> PlanCase:
 
 
 def solve(
-    case: PlanCase,
-    n_next: int = 4,
-    progress: Progress | None = None,
-    *,
-    follow_families: bool = True,
-    limit_s: float = float("inf"),
-    weigh: bool = True,
+    case: PlanCase, n_next: int = 4, progress: Progress | None = None, **how: Any
 ) -> SearchResult:
-    """Search a case.
+    """Search a case, as `search` does, whose further arguments are `how`.
 
     Raises GpuscaleError if no layout meets all pinned values; the message says why.
     """
     with uncollected():
-        result = search(
-            case.problem,
-            case.space,
-            n_next,
-            progress,
-            follow_families=follow_families,
-            limit_s=limit_s,
-            weigh=weigh,
-        )
+        result = search(case.problem, case.space, n_next, progress, **how)
     if result.best is None and case.problem.facts.runs_on.refused and not result.interrupted:
         _refuse_all(case, result)
     if result.counts.declared == 0 and not result.interrupted:

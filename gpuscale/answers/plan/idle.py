@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from gpuscale.answers.plan.case import PlanCase, solve
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.search.results import FoundLayout, SearchResult
 from gpuscale.errors import GpuscaleError
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from gpuscale.answers.origins import told
 from gpuscale.answers.saved import typed
 from gpuscale.answers.sweep import option_names
 from gpuscale.answers.table import question_of
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.layout import RECOMPUTE
 from gpuscale.core.plan.scan import Conditions
 from gpuscale.core.records import made_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.money import rate_of
@@ -28,6 +27,7 @@ from gpuscale.answers.plan.request import (
     suited,
 )
 from gpuscale.answers.progress import Progress
+from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.plan.records import ScanRow, estimate
 from gpuscale.core.plan.scan import (
     SizeVerdict,

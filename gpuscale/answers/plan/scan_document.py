@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
@@ -11,6 +10,7 @@ from gpuscale.answers.plan.answer import said_job
 from gpuscale.answers.plan.blocks import LAYOUT, MEMORY, MFU, STEP
 from gpuscale.answers.plan.maturities import terms_of
 from gpuscale.answers.plan.text import degrees, details, left_text, number, percent, seconds, short
+from gpuscale.core.dataclasses import asdict, dataclass
 from gpuscale.core.plan.records import ScanRow, estimate
 from gpuscale.core.plan.scan import excess
 from gpuscale.core.quantity import format_si

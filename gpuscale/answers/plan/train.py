@@ -6,19 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers import summary
 from gpuscale.answers.changed import changed
 from gpuscale.answers.money import age_warnings
+from gpuscale.answers.plan import blocks
 from gpuscale.answers.plan.answer import inputs_of, plan_result, said_job, used_job
-from gpuscale.answers.plan.blocks import (
-    alternatives_table,
-    answer_facts,
-    layouts_table,
-    limits_table,
-    memory_bars,
-    remedies_table,
-    sensitivity_table,
-    step_table,
-)
 from gpuscale.answers.plan.case import (
     PlanCase,
     best_or_closest,
@@ -40,18 +32,6 @@ from gpuscale.answers.plan.request import (
 from gpuscale.answers.plan.text import counts_text, days, degrees, details, number, percent, seconds
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import command_of, launched, saved_job
-from gpuscale.answers.summary import (
-    FILED,
-    WORTH_SAYING,
-    asked_for,
-    bolder_point,
-    bottleneck,
-    cost_points,
-    memory_point,
-    span,
-    taken_points,
-    tone_of,
-)
 from gpuscale.core.plan.records import Estimate, PlanResult, estimate
 from gpuscale.core.plan.sensitivity import find_remedies, most_headroom, sensitivity
 from gpuscale.core.quantity import format_time
@@ -69,7 +49,7 @@ if TYPE_CHECKING:
 
 def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | None) -> list[Point]:
     """Verdict, layout, time, memory, money, bottleneck, what helps, what was taken, what next."""
-    tone = tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
+    tone = summary.tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
     o, width = r.passed_over, r.memory_interval_factor_80
     passed = percent(o.gain_frac) if o else ""
     ends = r.peak_bytes / width, r.peak_bytes * width
@@ -80,14 +60,14 @@ def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | N
         *([Point("passed over", degrees(o.layout), f"{passed} faster by the model")] if o else []),
         *_bolder_points(r),
         *_time_points(r),
-        memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
-        *asked_for(r.decides),
-        *(cost_points(r.bill) if r.fits else []),
-        *([bottleneck(r.step.expected.parts(), STEP_PARTS, r.step_s)] if r.fits else []),
+        summary.memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
+        *summary.asked_for(r.decides),
+        *(summary.cost_points(r.bill) if r.fits else []),
+        *([summary.bottleneck(r.step.expected.parts(), STEP_PARTS, r.step_s)] if r.fits else []),
         *_help_points(r),
-        *taken_points(r.taken),
+        *summary.taken_points(r.taken),
     ]
-    return [*points, FILED] if r.fits else points
+    return [*points, summary.FILED] if r.fits else points
 
 
 def verdict(case: PlanCase, r: PlanResult) -> str:
@@ -105,7 +85,7 @@ def verdict(case: PlanCase, r: PlanResult) -> str:
         return f"{where} fits {less}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
     near = "may not fit" if r.peak_bytes * r.memory_interval_factor_80 > r.capacity_bytes else ""
     run = [] if r.run is None or r.outlook is None else [days(r.outlook.expected_s)]
-    run += [point.value for point in cost_points(r.bill)[:1] if run]
+    run += [point.value for point in summary.cost_points(r.bill)[:1] if run]
     takes = f": {' and '.join(run)}" if run else ""
     return f"{where} {near or 'fits'}{takes}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
 
@@ -113,10 +93,10 @@ def verdict(case: PlanCase, r: PlanResult) -> str:
 def _bolder_points(r: PlanResult) -> list[Point]:
     """Name the layout that fits less surely, where it gains on all that fit."""
     b, known = r.bolder, r.passed_over or r
-    if b is None or known.step_s < b.step_s * WORTH_SAYING:
+    if b is None or known.step_s < b.step_s * summary.WORTH_SAYING:
         return []
     what = f"{degrees(b.layout)}, {details(b.layout)}"
-    return [bolder_point(what, r.step_s / b.step_s, b.peak_bytes, b.fits_probability)]
+    return [summary.bolder_point(what, r.step_s / b.step_s, b.peak_bytes, b.fits_probability)]
 
 
 def _time_points(r: PlanResult) -> list[Point]:
@@ -128,7 +108,9 @@ def _time_points(r: PlanResult) -> list[Point]:
     if r.run is not None and r.outlook is not None:
         o = r.outlook
         low_s, high_s = o.low_s * r.step_low_s / r.step_s, o.high_s * r.step_high_s / r.step_s
-        note = f"(80 %: {span(days(low_s), days(high_s))}) for {number(r.run.tokens)} tokens"
+        note = (
+            f"(80 %: {summary.span(days(low_s), days(high_s))}) for {number(r.run.tokens)} tokens"
+        )
         found.append(Point("run", days(o.expected_s), note))
     return found
 
@@ -264,24 +246,24 @@ def document_of(
     """Lay the answer out."""
     figures: list[Block] = [
         Text(verdict(case, r)),
-        answer_facts(r, best, case.problem.hardware.site_factor != 1.0),
+        blocks.answer_facts(r, best, case.problem.hardware.site_factor != 1.0),
         Text(batch_line(case, r, taken(case.problem, request, r.layout).words)),
     ]
     if idle is not None and (line := idle.line(case, r.tokens_per_s)):
         figures.insert(1, Text(line))
-    others: list[Block] = [alternatives_table(r)] if r.alternatives else []
+    others: list[Block] = [blocks.alternatives_table(r)] if r.alternatives else []
     if slow := ", ".join(r.slow_families):
         others.append(Text(f"Fit, but take more than {FAMILY_CUTOFF:g}x as long: {slow}."))
     headroom = request.asked.objective == "memory-headroom" and r.fits
     others += [Text(HEADROOM_NOTE)] if headroom else []
     details: dict[str, list[Block]] = {
         "figures": figures,
-        "memory": [memory_bars(best)],
-        "remedies": [remedies_table(r)] if r.remedies else [],
-        "step": [step_table(r.step)],
-        "limits": [limits_table(r.limits, r.step)] if r.limits else [],
+        "memory": [blocks.memory_bars(best)],
+        "remedies": [blocks.remedies_table(r)] if r.remedies else [],
+        "step": [blocks.step_table(r.step)],
+        "limits": [blocks.limits_table(r.limits, r.step)] if r.limits else [],
         "alternatives": others,
-        "help": [sensitivity_table(r)] if r.sensitivity else [],
+        "help": [blocks.sensitivity_table(r)] if r.sensitivity else [],
         "search": [Text(counts_text(r.counts, result.interrupted)), *changed(case.loaded)],
     }
     return Document.layered(
@@ -297,7 +279,7 @@ def document_of(
         ),
         answered_no=not r.fits,
         terms=terms_of(case, request, best),
-        csv_table=layouts_table(r),
+        csv_table=blocks.layouts_table(r),
         interrupted=result.interrupted,
         pictures=_pictures(case, r),
         timeline=lambda: timeline_of(case.problem, r.layout),

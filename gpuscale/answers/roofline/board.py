@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_degrees
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.values import matrix_rate
+from gpuscale.core.dataclasses import asdict, dataclass, replace
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import SOURCE, LimitRow, limits_board

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.changed import changed
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.limits import formulas as limits
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term

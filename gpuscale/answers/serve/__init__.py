@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Swept, Value, amount, flag, text, texts, whole
 from gpuscale.answers.money import Priced, read_price
 from gpuscale.answers.serve import reading
+from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.capacity import LatencyLimit

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.options import too_long
 from gpuscale.answers.serve import reading
+from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.formats import number_format
 from gpuscale.core.serving import layouts
 from gpuscale.core.serving.capacity import Limits

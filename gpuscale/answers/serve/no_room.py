@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve.blocks import inputs_of
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.layouts import checkpoint_formats, layout_text, replica_layouts
 from gpuscale.core.serving.memory import CacheRoom

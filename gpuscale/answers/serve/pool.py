@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from gpuscale.answers.serve.case import case_of
 from gpuscale.answers.serve.tight import settled
 from gpuscale.answers.study.jobs import fields_named
 from gpuscale.answers.sweep import option_names
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.serving.service import Service
 from gpuscale.core.serving.sharing import Tenant, grown, placed, shared
 from gpuscale.errors import GpuscaleError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.serving.memory import CacheRoom
 from gpuscale.core.serving.percentiles import Latency

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from gpuscale.answers.ask import Asked, Question, flag, text, whole
+from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.render.document import Document
 
 

@@ -6,9 +6,9 @@ import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.toml import read_toml
 

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,6 +14,7 @@ from gpuscale.answers.progress import JobsProgress
 from gpuscale.answers.study.jobs import StudyFile, StudyJob, answer_job, read_study
 from gpuscale.answers.sweep import amount
 from gpuscale.answers.table import question_of
+from gpuscale.core.dataclasses import dataclass, fields
 from gpuscale.errors import GpuscaleError
 from gpuscale.foreign import csv_cell, line
 from gpuscale.io.text import read_lines

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept
 from gpuscale.answers.layout_options import Degrees
+from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.render.document import Document
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
@@ -13,6 +12,7 @@ from gpuscale.answers.origins import said_by, taken_of, told
 from gpuscale.answers.plan.train import timeline_of
 from gpuscale.answers.saved import inputs_of
 from gpuscale.answers.summary import memory_point, taken_points, tone_of
+from gpuscale.core.dataclasses import asdict, dataclass, replace
 from gpuscale.core.layout import Settled
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, made_of, term_of, total_of

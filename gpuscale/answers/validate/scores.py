@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.progress import under_way
 from gpuscale.answers.validate.served import predict_inference_rows
 from gpuscale.answers.validate.tuned import predict_finetune_rows, scored_quantities, verdicts
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows.hardware import Rows
 from gpuscale.evidence.score.collectives import predict_collective_rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from gpuscale.answers.serve import Serve
@@ -12,6 +11,7 @@ from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.measured import power_of, widths
 from gpuscale.answers.serve.tight import settled
 from gpuscale.answers.validate.served_rows import kind_of, serve_asked
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError

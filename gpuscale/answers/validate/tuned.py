@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuscale.answers.finetune.case import FinetuneCase
 from gpuscale.answers.finetune.memory import case_of
 from gpuscale.answers.memory import Memory
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.method import ALL, canonical
 from gpuscale.core.finetune.states import IN_BACKWARD
 from gpuscale.errors import GpuscaleError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from gpuscale.answers.ask import fields_of
 from gpuscale.answers.origins import OPTIONS
 from gpuscale.answers.saved import command_line
 from gpuscale.answers.table import question_of
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.io.presets import preset_names
 from gpuscale.io.toml import read_toml
 from gpuscale.render.data import plain

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import combinations
 from typing import ClassVar, NamedTuple
 
 from gpuscale.core.bounds import STRICT
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.numeric import Z80
 
 Features = Mapping[str, str | float]

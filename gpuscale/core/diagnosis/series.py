@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+from gpuscale.core.dataclasses import dataclass, field
 
 MOST_POINTS = 20_000
 WARM_FACTOR = 1.25

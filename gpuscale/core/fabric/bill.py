@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.fabric import TREES
 from gpuscale.core.fabric.records import Design, Hosts, Wish
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.fabric.bill import Cable
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Ports, Tier, Wish
 
 NAMES = ("leaf", "spine", "core", "super-core", "fifth-tier")

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.fabric import TREES
 from gpuscale.core.fabric.clos import design
 from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Ports, Tier, Wish

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.states import OPTIMIZERS
 from gpuscale.core.finetune.step import FinetuneStep, finetune_step

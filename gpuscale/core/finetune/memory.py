@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts, counts, trained_frac
 from gpuscale.core.finetune.states import CAST, States, casts_weights, stage_states
 from gpuscale.core.memory.peak import recomputed_frac

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.model.layer_shape import model_maps
 from gpuscale.core.model.mixers.kind import Linear

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import (
@@ -18,6 +17,7 @@ from gpuscale.core.bounds import (
     Within,
     ZeroStage,
 )
+from gpuscale.core.dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ arXiv:2305.14314), section 3. Each optimizer cites its paper.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.core.layout import Layout

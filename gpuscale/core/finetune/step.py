@@ -6,10 +6,10 @@ arXiv:2106.09685), section 4.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import fsum
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.memory import stage_activations, stream_bytes
 from gpuscale.core.finetune.method import GPTQ, Job, LayerCounts, MethodCounts, counts, trained_frac
 from gpuscale.core.finetune.states import base_bytes_per_param, layer_params, state_bytes

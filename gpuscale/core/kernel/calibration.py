@@ -7,12 +7,12 @@ Recipes, section 3.6.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import log2
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from gpuscale.core import bounds
 from gpuscale.core.bounds import STRICT, Within, before
+from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.formats import number_format
 
 THOUSANDTH = 1e-3

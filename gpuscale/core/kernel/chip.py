@@ -5,10 +5,10 @@ Formulas of "How to Scale Your Model", GPU chapter, section "What is a GPU?" and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from gpuscale.core.bounds import STRICT, PositiveInt
+from gpuscale.core.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
 
+from gpuscale.core.dataclasses import asdict, dataclass
 from gpuscale.core.formats import compute_dtype, element_bytes
 from gpuscale.core.kernel import roofline as rl
 from gpuscale.core.kernel.calibration import ArchCalibration

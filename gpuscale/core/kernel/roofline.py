@@ -6,7 +6,7 @@ perfect overlap of compute and memory, no tile quantisation, no launch time: a l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from gpuscale.core.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ scaling"; `rule` is the rounded form printed there.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.limits import formulas as f
 from gpuscale.core.limits.formulas import bubble_frac, hop_time_s
 from gpuscale.core.model.layer_shape import LayerShape, layer_shape

@@ -5,9 +5,9 @@ Korthikanti et al. 2022 (arXiv:2205.05198), section 4, by element.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.layer_shape import ffn_maps
 from gpuscale.core.model.mixers.kind import Kept
 from gpuscale.core.model.params import ModelWeights, model_weights

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import ModelFacts
 from gpuscale.core.memory.parameters import MemoryParameters

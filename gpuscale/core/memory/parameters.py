@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Factor, Fragmentation, Overhead, Within
+from gpuscale.core.dataclasses import dataclass, field, fields
 from gpuscale.core.formats import is_narrow, number_format
 from gpuscale.core.memory.states import RECIPES, Recipe
 

@@ -7,9 +7,9 @@ States by Rajbhandari et al. 2019 (ZeRO, arXiv:1910.02054), activations by Korth
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import is_narrow
 from gpuscale.core.layout import Layout, hides_exchange, meant_recompute
 from gpuscale.core.memory.facts import ModelFacts

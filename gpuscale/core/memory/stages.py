@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
+
+from gpuscale.core.dataclasses import dataclass
 
 
 class Counted:

@@ -7,7 +7,8 @@ arXiv:2304.11277), section 3.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from gpuscale.core.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ Chowdhery et al. 2022 (PaLM, arXiv:2204.02311), appendix B; Narayanan et al. 202
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.params import expert_params
 
 if TYPE_CHECKING:

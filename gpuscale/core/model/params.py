@@ -9,8 +9,9 @@ experts Fedus et al. 2021 (arXiv:2101.03961), section 2. Held against transforme
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from gpuscale.core.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from gpuscale.core.model.mixers import AnyMixer

@@ -7,11 +7,11 @@ the protocols of NCCL (github.com/NVIDIA/nccl: LL and Simple) the faster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Fraction, Measured, NonNegativeInt, Seconds, Spread, Within
+from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.kernel.calibration import PlaneTable
 
 Rate = Annotated[float, Measured("bytes_per_s")]

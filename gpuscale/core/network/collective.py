@@ -11,8 +11,8 @@ in `core.network.ideal`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.network.algorithms import ALGORITHMS
 
 OPS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast", "send-recv")

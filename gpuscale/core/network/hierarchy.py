@@ -10,16 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.network import collective
 from gpuscale.core.network.algorithms import ALGORITHMS
-from gpuscale.core.network.collective import (
-    approximate_factor,
-    check_ranks,
-    latency_steps,
-    traffic_factor,
-)
 from gpuscale.core.records import made_of
 
 if TYPE_CHECKING:
@@ -103,7 +98,7 @@ def spans(n_ranks: int, levels: Sequence[Level], inner: int = 1) -> tuple[LevelS
     >>> [s.n_children for s in spans(1024, pod)], [s.n_children for s in spans(1024, pod, 16)]
     ([8, 32, 4], [1, 16, 4])
     """
-    check_ranks(n_ranks)
+    collective.check_ranks(n_ranks)
     result, below = [], 1
     for level in levels:
         size = n_ranks if level.gpus is None else min(level.gpus, n_ranks)
@@ -141,7 +136,7 @@ def level_times(
     >>> [round(t.bandwidth_bytes_per_s / 1e9, 1) for t in times]
     [514.3, 412.9, 17066.7]
     """
-    check_ranks(n_ranks, 1.0, array_bytes)
+    collective.check_ranks(n_ranks, 1.0, array_bytes)
     check_span(n_ranks, levels, inner)
     if op == "send-recv":
         return _send_levels(array_bytes, n_ranks, levels, hop_s)
@@ -151,9 +146,9 @@ def level_times(
             continue
         in_switch = algorithm in ALGORITHMS and ALGORITHMS[algorithm].in_switch
         used = "ring" if in_switch and not level.reduces else algorithm
-        factor = traffic_factor(op, span.n_children, used)
+        factor = collective.traffic_factor(op, span.n_children, used)
         link = span.gpus_below * level.bytes_per_s_per_gpu
-        steps = latency_steps(op, span.n_children, used)
+        steps = collective.latency_steps(op, span.n_children, used)
         time_s = array_bytes * factor / link + steps * hop_s
         found.append(level_time(level, span, link / factor, used, steps=steps, time_s=time_s))
     return tuple(found)
@@ -224,8 +219,8 @@ def approximate_hierarchical_time_s(
     ...  for y in (4, 16)]
     [0.0025, 0.00125]
     """
-    check_ranks(1, min(gpu_egress_bytes_per_s, node_egress_bytes_per_s), array_bytes)
-    factor = approximate_factor(op, algorithm)
+    collective.check_ranks(1, min(gpu_egress_bytes_per_s, node_egress_bytes_per_s), array_bytes)
+    factor = collective.approximate_factor(op, algorithm)
     node_s = array_bytes / gpu_egress_bytes_per_s / min(inner, node_gpus)
     out_s = array_bytes / node_egress_bytes_per_s * node_gpus / max(node_gpus, inner)
     return factor * max(node_s, out_s)

@@ -8,10 +8,10 @@ is `array_bytes / n`. "How to Scale Your Model", GPU chapter, "Collectives" and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, lgamma, prod
 from typing import NamedTuple
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.network.collective import (
     approximate_time_s,
     bandwidths_bytes_per_s,

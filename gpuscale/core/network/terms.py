@@ -8,27 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuscale.core.network import expected
 from gpuscale.core.network.calibration import PROTOCOL_BLEND, SMALLEST_EFF, LinkCalibration
-from gpuscale.core.network.expected import (
-    LEVEL_BLEND,
-    LinkTraffic,
-    RankGroup,
-    blend_levels,
-    custom_s,
-    group_time_s,
-    tree_channels_s,
-    ways_of,
-)
 from gpuscale.core.records import Term, term_of
 
 
-def collective_term(given: RankGroup) -> Term:
+def collective_term(given: expected.RankGroup) -> Term:
     """Explain `expected_collective_time_s` of the same arguments."""
-    value = group_time_s(given)
+    value = expected.group_time_s(given)
     x = given.settled
     ways = [
         _tree(x, *way) if name == "tree_s" else _way(name, *way, x)
-        for name, way in ways_of(x).items()
+        for name, way in expected.ways_of(x).items()
     ]
     ways += _custom(x)
     names = [way.name for way in ways]
@@ -41,15 +32,15 @@ def collective_term(given: RankGroup) -> Term:
     return term_of("links_s", "s", f"max({fastest}, least_s)", source, *ways, **more)
 
 
-def _tree(x: RankGroup, traffic: LinkTraffic, kind: str) -> Term:
+def _tree(x: expected.RankGroup, traffic: expected.LinkTraffic, kind: str) -> Term:
     links = _way("links_tree_s", traffic, kind, x)
-    channels = tree_channels_s(x.size_bytes, x.n, x.n_in, x.fabric)
+    channels = expected.tree_channels_s(x.size_bytes, x.n, x.n_in, x.fabric)
     value = {"tree_s": max(links.value, channels), "channels_s": channels}
     text = "a double tree, no faster than its channels carry"
     return term_of("tree_s", "s", "max(links_tree_s, channels_s)", text, links, **value)
 
 
-def _custom(x: RankGroup) -> Iterator[Term]:
+def _custom(x: expected.RankGroup) -> Iterator[Term]:
     """Kernels of serving libraries: every rank reads all, or its part and the sums."""
     c, n = x.fabric.inner.op("custom"), x.n
     eff = c.eff_frac * max(SMALLEST_EFF, 1.0 - c.small_group_loss / n)
@@ -60,11 +51,11 @@ def _custom(x: RankGroup) -> Iterator[Term]:
         "two_shot_s": f"({start}) * bulk_factor"
         " + 2 * size_bytes * (ranks - 1) / ranks / reached_bytes_per_s",
     }
-    for (name, formula), value in zip(forms.items(), custom_s(x), strict=False):
+    for (name, formula), value in zip(forms.items(), expected.custom_s(x), strict=False):
         yield term_of(name, "s", formula, x.source, c, **more, **{name: value})
 
 
-def _way(name: str, t: LinkTraffic, kind: str, x: RankGroup) -> Term:
+def _way(name: str, t: expected.LinkTraffic, kind: str, x: expected.RankGroup) -> Term:
     """Faster protocol of one algorithm, smoothly."""
     c = (x.fabric.inner if x.n_in >= x.n else x.fabric.outer).op(kind)
     latency, transfer = _latency(t, kind, x), _transfer(t, kind, x)
@@ -86,7 +77,7 @@ def _way(name: str, t: LinkTraffic, kind: str, x: RankGroup) -> Term:
     return term_of(name, "s", formula, source, low, bulk, **{name: x.way_s(t, kind)})
 
 
-def _latency(t: LinkTraffic, kind: str, x: RankGroup) -> Term:
+def _latency(t: expected.LinkTraffic, kind: str, x: expected.RankGroup) -> Term:
     inner, outer = x.fabric.inner.op(kind), x.fabric.outer.op(kind)
     formula, value = "base_s + hop_s * hops", inner.base_s + inner.hop_s * t.inner_hops
     if x.n_in < x.n:
@@ -97,15 +88,16 @@ def _latency(t: LinkTraffic, kind: str, x: RankGroup) -> Term:
     return term_of("latency_s", "s", formula, text, inner, latency_s=value, **more)
 
 
-def _transfer(t: LinkTraffic, kind: str, x: RankGroup) -> Term:
+def _transfer(t: expected.LinkTraffic, kind: str, x: expected.RankGroup) -> Term:
     inner = _level("inner", x.fabric.inner, kind, (t.inner_bytes, x.n_in, x.up))
     if x.n_in >= x.n:
         return Term("transfer_s", inner.value, "s", inner.formula, inner.inputs, inner.source)
     outer = _level("outer", x.fabric.outer, kind, (t.outer_bytes, x.n / x.n_in, x.out))
     longer, shorter = "max(inner_s, outer_s)", "min(inner_s, outer_s)"
-    formula = f"{longer} * (1 + ({shorter} / {longer}) ** {LEVEL_BLEND:g}) ** (1 / {LEVEL_BLEND:g})"
+    power = f"{expected.LEVEL_BLEND:g}"
+    formula = f"{longer} * (1 + ({shorter} / {longer}) ** {power}) ** (1 / {power})"
     text = "two levels at once: the longer, and a little of the other"
-    value = blend_levels(inner.value, outer.value)
+    value = expected.blend_levels(inner.value, outer.value)
     return term_of("transfer_s", "s", formula, text, inner, outer, transfer_s=value)
 
 

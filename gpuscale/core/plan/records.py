@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.layout import Layout, Settled
 from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.memory.peak import peak_stage, stage_memories

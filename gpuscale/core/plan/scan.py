@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.plan.records import ScanRow
 from gpuscale.core.run.time import SECONDS_PER_DAY
 

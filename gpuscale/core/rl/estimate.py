@@ -7,9 +7,9 @@ DeepSeekMath (Shao et al. 2024, arXiv:2402.03300, section 4.1).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.bench import HOST_PROCESS_BYTES, Bench
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.method import Job, counts

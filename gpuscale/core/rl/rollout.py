@@ -9,9 +9,9 @@ the maximum; the longest of n by order statistics (Renyi 1953; David and Nagaraj
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.numeric import reached
 from gpuscale.core.serving.forward import decode_step, most_sequences, prompt_pass
 

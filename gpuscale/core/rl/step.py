@@ -8,10 +8,10 @@ arXiv:2305.18290), GRPO (Shao et al. 2024, arXiv:2402.03300); weight sync and co
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, NonNegativeInt, Within
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.rl import METHODS
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.run.ownership import OwnCost, usd_per_million_tokens
 from gpuscale.core.run.time import SECONDS_PER_HOUR, gpu_hours
 

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Fraction, Seconds, Share
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.numeric import reached
 
 KINDS = ("blocking", "asynchronous", "memory")

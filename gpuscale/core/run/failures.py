@@ -6,8 +6,8 @@ Spares of Poisson demand in a repair time: Palm 1938; Sherbrooke 2004, chapter 2
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.run.time import SECONDS_PER_DAY
 
 GPUS_PER_NODE = 8

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.run.checkpoint import exact_interval_s
 from gpuscale.core.run.failures import mtbf_s
 

@@ -6,10 +6,10 @@ Capital recovery: Short, Packey and Holt 1995, NREL/TP-462-5173.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Fraction, Pue, Share, Usd, UsdPerKwh, Watts, Within
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.run.time import SECONDS_PER_HOUR
 
 W_PER_KW = 1e3

@@ -10,17 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.peak import (
-    kept_bytes,
-    layout_activations,
-    live_bytes,
-    passing_bytes,
-    state_block,
-)
+from gpuscale.core.memory import peak
 from gpuscale.core.memory.peak import shards as memory_shards
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.problem import Problem, stages_dealt, unlike_stages
-from gpuscale.core.search.results import NO_TAIL, Tails
+from gpuscale.core.search.results import Tails
 from gpuscale.core.search.space import ProcessGrid, Space, Tail, assemblies, dealings, least_states
 from gpuscale.core.stages import StageParams
 
@@ -94,12 +88,12 @@ def _held_floors_bytes(p: Problem, layout: Layout, dealt: int) -> dict[int, floa
     found: dict[int, float] | None = p.memory_cache.get(key)
     if found is None:
         parameters, stages = p.memory_parameters, stages_dealt(p, layout, dealt)
-        acts = layout_activations(p.memory_facts, parameters, layout)
-        passing = passing_bytes(p.memory_facts, layout, parameters)
+        acts = peak.layout_activations(p.memory_facts, parameters, layout)
+        passing = peak.passing_bytes(p.memory_facts, layout, parameters)
         found = p.memory_cache[key] = {}
         for i in unlike_stages(p, stages):
-            kept = kept_bytes(stages[i], acts, layout, parameters.offloaded_layers)
-            live = live_bytes(stages[i], acts, parameters)
+            kept = peak.kept_bytes(stages[i], acts, layout, parameters.offloaded_layers)
+            live = peak.live_bytes(stages[i], acts, parameters)
             found[i] = (1 if i else flying) * kept + live + passing
     return found
 
@@ -114,7 +108,7 @@ def _sharded_as(layout: Layout, tail: Tail) -> Layout:
 
 
 def _states_bytes(p: Problem, stage: StageParams, layout: Layout) -> float:
-    block = state_block(stage, layout, p.memory_parameters, *memory_shards(layout))
+    block = peak.state_block(stage, layout, p.memory_parameters, *memory_shards(layout))
     return (
         block.weights_bytes
         + block.gradients_bytes
@@ -148,5 +142,5 @@ def tails_of(
         exchanges=exchanges,
         states=tuple(least_states(exchanges)),
         fill=least_fill(schedules),
-        least=(exchanges or [NO_TAIL])[-1],
+        least=(exchanges or [Tail()])[-1],
     )

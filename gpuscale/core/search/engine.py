@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from functools import cache
 from math import fsum
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.layout import hides_exchange
 from gpuscale.core.rules import against_refused
+from gpuscale.core.search import burden
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import pipeline_floor_s
-from gpuscale.core.search.burden import (
-    Burdens,
-    of_degrees,
-    of_recompute,
-    of_schedule,
-    of_states,
-    total,
-)
 from gpuscale.core.search.families import family
 from gpuscale.core.search.groups import Groups, Recompute
 from gpuscale.core.search.incumbents import Incumbents
@@ -71,12 +64,12 @@ class Walk:
         self.problem, self.space, self.known = problem, space, known
         self.counts, self._hopeless = known.result.counts, known.hopeless
 
-        def share(of: Callable[..., Burdens], *job: Any) -> Callable[..., float]:
-            return cache(lambda *what: total(of(*what, *job)) if weigh else 0.0)
+        def share(of: Callable[..., burden.Burdens], *job: Any) -> Callable[..., float]:
+            return cache(lambda *what: burden.total(of(*what, *job)) if weigh else 0.0)
 
-        self.of_degrees = share(of_degrees, problem.facts, space.domain_gpus)
-        self.of_recompute, self.of_states = share(of_recompute), share(of_states)
-        self.of_schedule = share(of_schedule, problem.facts.n_layers)
+        self.of_degrees = share(burden.of_degrees, problem.facts, space.domain_gpus)
+        self.of_recompute, self.of_states = share(burden.of_recompute), share(burden.of_states)
+        self.of_schedule = share(burden.of_schedule, problem.facts.n_layers)
         self.groups = Groups(problem, space)
         self.exposed, self.full = exposed(problem), exposed(problem, "full")
         self.more_is_slower = not any(space.offload_activations)  # else it spares copies

@@ -11,13 +11,8 @@ from collections.abc import Callable
 from functools import cache
 
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
+from gpuscale.core.search import bounds
 from gpuscale.core.search import space as sp
-from gpuscale.core.search.bounds import (
-    peak_floor_bytes,
-    pipeline_floor_s,
-    states_floor_bytes,
-    tails_of,
-)
 from gpuscale.core.search.problem import Problem, micro_batch_s, without_cp
 from gpuscale.core.search.results import INFINITY, LayoutGroup, Tails, make_layout
 from gpuscale.core.search.space import ProcessGrid, Space, Tail
@@ -71,7 +66,7 @@ class Groups:
         key = (grid.pp, grid.dp * grid.cp, m)
         found = self.tail_sets.get(key)
         if found is None:
-            found = self.tail_sets[key] = tails_of(
+            found = self.tail_sets[key] = bounds.tails_of(
                 self.problem, self.space, grid, micro_batch_size, self.overlap_helps
             )
         return found
@@ -152,7 +147,7 @@ class Groups:
         if each_s is None:
             each_s = cache[key] = self._micro_batch_s(group, tails, lambda shape: shape)
         m = self.n_micro_batches(grid, b)
-        return pipeline_floor_s(each_s, grid.pp, m, tails.fill) * self.late
+        return bounds.pipeline_floor_s(each_s, grid.pp, m, tails.fill) * self.late
 
     def states_too_large(self, group: LayoutGroup, tails: Tails) -> bool:
         """Whether weights, gradients and optimizer alone are more than a GPU holds."""
@@ -161,7 +156,7 @@ class Groups:
         least = self.states.get(key)
         if least is None:
             layout = self.layout(group, ("none", None), True, tails.least)
-            least = states_floor_bytes(self.problem, layout, tails.states, tails.dealt)
+            least = bounds.states_floor_bytes(self.problem, layout, tails.states, tails.dealt)
             self.states[key] = least
         return least > self.room_bytes
 
@@ -173,7 +168,7 @@ class Groups:
         found = self.floors.get(key)
         if found is None:
             p, first = self.problem, self.layout(group, recompute, True, tails.least)
-            found = {v: peak_floor_bytes(p, first, tails.states, v) for v in tails.dealt}
+            found = {v: bounds.peak_floor_bytes(p, first, tails.states, v) for v in tails.dealt}
             self.floors[key] = found
         return found
 

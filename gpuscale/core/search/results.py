@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.layout import Layout
 from gpuscale.core.rules import RuleFacts
 from gpuscale.core.search.space import ProcessGrid, Tail
@@ -13,17 +13,6 @@ from gpuscale.core.search.space import ProcessGrid, Tail
 INFINITY = float("inf")
 FAMILY_CUTOFF = 1.5
 """A family is searched for its exact best up to this multiple of the best of all."""
-
-NO_TAIL = Tail(
-    schedule="1f1b",
-    vpp=1,
-    zero_stage=0,
-    shard_group_size=None,
-    overlap_dp=True,
-    overlap_pp=True,
-    offload_optimizer=False,
-    offload_activations=False,
-)
 
 
 class FoundLayout(NamedTuple):

@@ -7,10 +7,10 @@ Dimensions of Narayanan et al. 2021 (arXiv:2104.04473) and Rajbhandari et al. 20
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuscale.core.context import DEFAULT_CONTEXT
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.layout import ORDERS, RECOMPUTE
 from gpuscale.core.model.params import ModelWeights
 from gpuscale.core.rules import (
@@ -95,14 +95,14 @@ class ProcessGrid(NamedTuple):
 class Tail(NamedTuple):
     """The dimensions that only the assembly of a step depends on."""
 
-    schedule: str
-    vpp: int
-    zero_stage: int
-    shard_group_size: int | None
-    overlap_dp: bool
-    overlap_pp: bool
-    offload_optimizer: bool
-    offload_activations: bool
+    schedule: str = "1f1b"
+    vpp: int = 1
+    zero_stage: int = 0
+    shard_group_size: int | None = None
+    overlap_dp: bool = True
+    overlap_pp: bool = True
+    offload_optimizer: bool = False
+    offload_activations: bool = False
 
 
 def divisors(n: int) -> tuple[int, ...]:
@@ -299,8 +299,6 @@ def assemblies(
     overlap_pp = space.overlap_pp if pp > 1 else space.overlap_pp[:1]
     rest = [
         Tail(
-            schedule="1f1b",
-            vpp=1,
             zero_stage=z,
             shard_group_size=g,
             overlap_dp=odp,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.serving.percentiles import NOTHING, LoadResult
 
 FIRST_REQUESTS = 400

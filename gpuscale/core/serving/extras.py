@@ -6,9 +6,9 @@ on the host: Sheng et al. 2023 (FlexGen, arXiv:2303.06865), section 4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.model.layer_shape import model_maps
 from gpuscale.core.model.params import expert_params, experts_met_frac, ffn_params, mixer_params

@@ -7,19 +7,13 @@ Agrawal et al. 2024 (Sarathi-Serve, arXiv:2403.02310); drafts: Leviathan 2023.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from math import hypot
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.formats import number_format
+from gpuscale.core.serving import kernels
 from gpuscale.core.serving.exchange import collective_s, layer_communication_s
-from gpuscale.core.serving.kernels import (
-    decode_core_s,
-    ffn_s,
-    prefill_core_s,
-    product_s,
-    projections_s,
-)
 from gpuscale.core.serving.memory import cache_bytes_per_sequence, cache_room
 from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingSite
 
@@ -128,7 +122,7 @@ def _head_s(model: ModelSpec, replica: Replica, site: ServingSite, tokens: float
     """Time of the output head, in the format that files keep it in."""
     formats = (replica.ffn_format, replica.attention_format)
     fmt = next((e for f in formats if (e := number_format(f).edges) != "bf16"), "bf16")
-    return product_s(site, tokens, model.vocab_size / replica.tp, model.hidden_size, fmt)
+    return kernels.product_s(site, tokens, model.vocab_size / replica.tp, model.hidden_size, fmt)
 
 
 def side_by_side_s(gpu_s: float, host_s: float, blend: float) -> float:
@@ -173,10 +167,10 @@ def _layer(
 ) -> tuple[PassTime, float]:
     """(time by part, exchange of experts) of one layer."""
     h, k = model.hidden_size, site.kernels
-    dense, experts = ffn_s(group.ffn, h, batch.tokens, local.tokens, replica, site)
+    dense, experts = kernels.ffn_s(group.ffn, h, batch.tokens, local.tokens, replica, site)
     passed = k.stream_passes * local.tokens * h * 2.0 / site.hbm_bytes_per_s
-    core = prefill_core_s(group.mixer, local, rank, site)
-    core += decode_core_s(group.mixer, local, rank, site)
+    core = kernels.prefill_core_s(group.mixer, local, rank, site)
+    core += kernels.decode_core_s(group.mixer, local, rank, site)
     n_small = SMALL_KERNELS[group.mixer.kind] + SMALL_KERNELS[group.ffn.kind]
     if site.software.adds_experts:
         n_small += SEPARATE_KERNELS if group.ffn.kind == "moe" else 0
@@ -184,7 +178,7 @@ def _layer(
     n_small += PLE_KERNELS if model.ple_hidden_size else 0
     reduced, exchanged = layer_communication_s(group, h, replica, site, batch.tokens, local.tokens)
     found = PassTime(
-        linear_s=projections_s(group.mixer, h, local, rank, site) + dense,
+        linear_s=kernels.projections_s(group.mixer, h, local, rank, site) + dense,
         attention_s=core,
         experts_s=experts,
         communication_s=reduced,

@@ -6,9 +6,10 @@ attention run on what every engine has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
+
+from gpuscale.core.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec

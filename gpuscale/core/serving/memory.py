@@ -7,21 +7,13 @@ section 4.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from gpuscale.core.bounds import Among, Fraction, Measured
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import edge_bytes, element_bytes, weight_bytes
+from gpuscale.core.model import params
 from gpuscale.core.model.kv_cache import STATE_BYTES_PER_ELEMENT
-from gpuscale.core.model.params import (
-    embedding_params,
-    expert_params,
-    ffn_params,
-    head_params,
-    layer_norm_params,
-    mixer_params,
-    mtp_params,
-)
 from gpuscale.core.records import Term, term_of, total_of
 
 if TYPE_CHECKING:
@@ -88,7 +80,7 @@ class CacheRoom:
 
 def routed_params(ffn: AnyFfn, hidden: int) -> float:
     """Weights of all routed experts of one layer. [1]."""
-    return ffn.n_experts * expert_params(ffn, hidden) if ffn.kind == "moe" else 0.0
+    return ffn.n_experts * params.expert_params(ffn, hidden) if ffn.kind == "moe" else 0.0
 
 
 def replica_weight_bytes(
@@ -106,17 +98,17 @@ def replica_weight_bytes(
     layers = 0.0
     for group in model.layer_groups:
         routed = routed_params(group.ffn, h)
-        beside = ffn_params(group.ffn, h) - routed
-        mixer = mixer_params(group.mixer, h) + layer_norm_params(model)
+        beside = params.ffn_params(group.ffn, h) - routed
+        mixer = params.mixer_params(group.mixer, h) + params.layer_norm_params(model)
         layers += group.n * (
             narrow * (routed / replica.group + beside / replica.tp) + wide * mixer / replica.tp
         )
     layers += (2.0 - narrow) * kept_params(model, replica) / replica.tp
     per_stage = math.ceil(model.n_layers / replica.pp) / model.n_layers
     edges = edge_params(model, replica.pp)
-    if embedding_on_host and head_params(model):
-        edges = head_params(model)
-    drafts = mtp_params(model) * narrow / replica.group if replica.drafts else 0.0
+    if embedding_on_host and params.head_params(model):
+        edges = params.head_params(model)
+    drafts = params.mtp_params(model) * narrow / replica.group if replica.drafts else 0.0
     each = min(edge_bytes(f) for f in (replica.ffn_format, replica.attention_format))
     return layers * per_stage + each * edges / replica.tp + drafts
 
@@ -125,13 +117,13 @@ def kept_params(model: ModelSpec, replica: Replica) -> float:
     """Weights of the MLPs that a checkpoint in fp8 keeps in 16 bits beside the attention. [1]."""
     if replica.ffn_format != "fp8" or replica.attention_format != "bf16":
         return 0.0
-    whole = sum(g.n * ffn_params(g.ffn, model.hidden_size) for g in model.layer_groups)
+    whole = sum(g.n * params.ffn_params(g.ffn, model.hidden_size) for g in model.layer_groups)
     return whole * model.fp8_whole_layers / model.n_layers
 
 
 def edge_params(model: ModelSpec, pp: int) -> float:
     """Weights of embedding and head, of several stages those of the fuller end. [1]."""
-    first, last = embedding_params(model), head_params(model)
+    first, last = params.embedding_params(model), params.head_params(model)
     return first + last if pp == 1 else max(first, last)
 
 
@@ -243,18 +235,19 @@ def weights_term(model: ModelSpec, replica: Replica, room: CacheRoom) -> Term:
         room,
         replica,
         ffn_bytes_each=weight_bytes(1.0, replica.ffn_format, scales=True),
-        dense_params=sum(g.n * ffn_params(g.ffn, h) for g in groups) - routed,
+        dense_params=sum(g.n * params.ffn_params(g.ffn, h) for g in groups) - routed,
         routed_params=routed,
         kept_params=kept,
         mixer_bytes_each=weight_bytes(1.0, replica.attention_format, scales=True),
         mixer_params=sum(
-            g.n * (mixer_params(g.mixer, h) + layer_norm_params(model)) for g in groups
+            g.n * (params.mixer_params(g.mixer, h) + params.layer_norm_params(model))
+            for g in groups
         ),
         stage_layers=math.ceil(model.n_layers / replica.pp),
         layers=model.n_layers,
         edge_bytes_each=edge_bytes(replica.ffn_format),
         edge_params=edge_params(model, replica.pp),
-        draft_params=mtp_params(model),
+        draft_params=params.mtp_params(model),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.serving.scheduler import Simulated
 
 BATCHES = 10

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.model.flops import flop_per_token
 from gpuscale.core.model.kv_cache import kv_cache_bytes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Factor, Fraction, Seconds, Share, Spread, Within
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.kernel.calibration import ArchCalibration
 from gpuscale.core.network.calibration import FabricCalibration
 from gpuscale.core.numeric import reached

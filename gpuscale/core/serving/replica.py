@@ -8,9 +8,9 @@ The roofline leaves communication out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.formats import edge_bytes, number_format, weight_bytes
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import gpu_counts

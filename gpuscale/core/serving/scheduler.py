@@ -6,8 +6,9 @@ Iteration-level scheduling: Yu et al. 2022 (Orca, OSDI), section 3.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Protocol
+
+from gpuscale.core.dataclasses import dataclass
 
 
 class StepTimes(Protocol):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.serving.extras import Extras, extras_s, kept_s
 from gpuscale.core.serving.forward import decode_step, pass_time
 from gpuscale.core.serving.records import Batch, Replica, ServingSite

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import fsum
+
+from gpuscale.core.dataclasses import dataclass, field
 
 MOST_TOKENS = 100_000_000
 """Longest length that is drawn: a wide log-normal has no end of its own."""

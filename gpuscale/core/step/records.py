@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from gpuscale.core.bounds import Among, Overhead, Within
 from gpuscale.core.context import CONTEXT_KINDS
+from gpuscale.core.dataclasses import dataclass, field, fields
 from gpuscale.core.maturity import TUNED, Maturity
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, fields, replace
 from gpuscale.core.kernel.calibration import LogAxis
 from gpuscale.core.network.calibration import (
     GENERAL_NETWORK_OP,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
 from gpuscale.core.network.expected import expected_collective_time_s
 from gpuscale.core.records import made_of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import correlation, fmean
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.memory.peak import printed_bytes
 from gpuscale.core.model.flops import model_flop_per_token
 from gpuscale.core.plan.records import Estimate, estimate

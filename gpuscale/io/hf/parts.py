@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.model.mixers import (
     AnyMixer,
     Attention,

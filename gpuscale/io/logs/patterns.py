@@ -9,11 +9,11 @@ the line.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import isfinite
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis.series import COUNTS, UNITS
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_files

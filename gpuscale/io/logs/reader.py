@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import IO, Any
 
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis.series import UNITS, Fact, Log, StepSeries, Track
 from gpuscale.io.logs.pairs import Heading, pairs_of, value_of, with_spans
 from gpuscale.io.logs.patterns import LinePattern, Patterns, TablePattern, load_patterns

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, replace
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.rows import whole
 from gpuscale.launch.options import launch_table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.launch.options import launch_table
 
 

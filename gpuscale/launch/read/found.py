@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.specs.model import ModelSpec
 
 MEGATRON_KEYS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.rows import precision_of
 from gpuscale.launch.options import launch_table

@@ -8,11 +8,11 @@ import json
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.io.toml import read_toml
 
 MAX_LENGTH = 500

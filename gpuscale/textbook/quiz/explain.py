@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.io.toml import read_toml

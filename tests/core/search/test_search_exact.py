@@ -34,8 +34,8 @@ from gpuscale.core.search.problem import (
     stages_of,
     step_s,
 )
-from gpuscale.core.search.results import FAMILY_CUTOFF, NO_TAIL, FoundLayout, grid_of, make_layout
-from gpuscale.core.search.space import ProcessGrid, Space, default_space
+from gpuscale.core.search.results import FAMILY_CUTOFF, FoundLayout, grid_of, make_layout
+from gpuscale.core.search.space import ProcessGrid, Space, Tail, default_space
 from gpuscale.core.step.step import breakdown, model_stages, shape_of, stage_times
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names
@@ -522,7 +522,7 @@ def test_what_can_no_longer_matter():
     known.kth_s = 5.0
     assert not known.hopeless(4.5, 0.1, ()) and known.hopeless(4.5, 0.2, ())
     layout = make_layout(
-        problem("dense", 8, 80e9).facts, ProcessGrid(1, 1, "ring", 1, 8), NO_TAIL, ("none", None)
+        problem("dense", 8, 80e9).facts, ProcessGrid(1, 1, "ring", 1, 8), Tail(), ("none", None)
     )
     known.result.families["DP"] = FoundLayout(8.0, 7.0, 1.0, layout, "DP")
     assert not known.hopeless(7.9, 0.0, ("DP",)) and known.hopeless(8.1, 0.0, ("DP",))
@@ -548,8 +548,8 @@ def test_a_bound_of_memory_is_of_the_fullest_stage():
     """Never above the layout of least memory, and of no less than its heaviest states."""
     p, space = problem("dense", 8, 80e9), small("dense", 8, 80e9)
     grid = ProcessGrid(1, 1, "ring", 4, 2)
-    first = make_layout(p.facts, grid, NO_TAIL, ("full", None), micro_batch_size=1)
-    states = tuple(space_of.least_states([NO_TAIL]))
+    first = make_layout(p.facts, grid, Tail(), ("full", None), micro_batch_size=1)
+    states = tuple(space_of.least_states([Tail()]))
     floors = [floor for _, floor in states_floors_bytes(p, first, states, 1)]
     assert len(set(floors)) > 1  # the head is in the last stage
     assert max(floors) <= peak_floor_bytes(p, first, states, 1) <= peak_bytes(p, first)

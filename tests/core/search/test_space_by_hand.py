@@ -12,10 +12,11 @@ from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.bounds import least_fill, pipeline_floor_s
 from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import without_cp
-from gpuscale.core.search.results import NO_TAIL, grid_of, make_layout
+from gpuscale.core.search.results import grid_of, make_layout
 from gpuscale.core.search.space import (
     AS_TP,
     ProcessGrid,
+    Tail,
     _even_first,
     assemblies,
     dealings,
@@ -284,7 +285,7 @@ def test_chunks_that_deal_layers_alike():
 
 
 def test_assemblies_of_least_states():
-    tail = NO_TAIL._replace
+    tail = Tail()._replace
     plain, two = tail(zero_stage=1), tail(zero_stage=2)
     away = tail(zero_stage=1, offload_optimizer=True)
     whole, group = tail(zero_stage=3), tail(zero_stage=3, shard_group_size=8)
@@ -311,7 +312,7 @@ def test_a_rank_without_context_parallelism_has_its_tokens():
 
 
 def test_a_layout_is_written_from_its_parts():
-    tail = NO_TAIL._replace(schedule="interleaved", vpp=2, zero_stage=3, shard_group_size=8)
+    tail = Tail()._replace(schedule="interleaved", vpp=2, zero_stage=3, shard_group_size=8)
     kept = {"ep": 2, "etp": 4, "micro_batch_size": 2, "sequence_parallel": True}
     kept |= {"precision": "fp8", "recompute": ("full", 3), "overlap_tp": False, "tail": tail}
     facts = replace(FACTS, stage_layers=(8, 8, 8, 8))

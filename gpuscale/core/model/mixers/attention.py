@@ -6,10 +6,10 @@ windows: Beltagy et al. 2020 (arXiv:2004.05150).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
     Kept,

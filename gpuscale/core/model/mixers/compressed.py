@@ -7,10 +7,10 @@ Public copy of the config: github.com/ai-dynamo/aiconfigurator @095f58a.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from gpuscale.core.bounds import NonNegativeInt, PositiveInt
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
     Kept,

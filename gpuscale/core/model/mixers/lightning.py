@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from gpuscale.core.bounds import PositiveInt
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import CacheShape, Kept, Linear, Plain, Product, Work
 from gpuscale.core.model.mixers.recurrent import Recurrent
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import CacheShape, Kept, Linear, Work
 from gpuscale.core.model.mixers.recurrent import Recurrent
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read.bash import sums
 from gpuscale.launch.read.bash.sums import NotKnown, total

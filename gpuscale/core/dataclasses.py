@@ -1,0 +1,144 @@
+"""`dataclasses`, whose methods are compiled when a record is first made, not where it is declared.
+
+`dataclasses.dataclass` compiles six methods of a frozen record, for 1.8 ms, and a command declares
+180 of which it makes half. Here `__init__` alone is compiled; the others are written once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from dataclasses import KW_ONLY as KW_ONLY
+from dataclasses import MISSING
+from dataclasses import FrozenInstanceError as FrozenInstanceError
+from dataclasses import asdict as asdict
+from dataclasses import field as field
+from dataclasses import fields as fields
+from dataclasses import is_dataclass as is_dataclass
+from dataclasses import replace as replace
+from operator import attrgetter
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(cls=None, /, *, frozen=False, eq=True, repr=True, **how):
+        """Make a record of a class, as `dataclasses.dataclass` does (`slots`, `kw_only` too).
+
+        >>> @dataclass(frozen=True, slots=True)
+        ... class Point:
+        ...     x: float
+        ...     y: float = 0.0
+        >>> Point(1.0), Point(1.0) == Point(1.0, 0.0), len({Point(1.0), Point(1.0)})
+        (Point(x=1.0, y=0.0), True, 1)
+        """
+
+        def record(cls):
+            own = {k for k, v in vars(cls).items() if (k, v) != ("__hash__", None)}
+            made = dataclasses.dataclass(init=False, repr=False, eq=False, **how)(cls)
+            for name, method in _methods(made, frozen, eq, repr).items():
+                if name not in own:
+                    setattr(made, name, method)
+            return made
+
+        return record if cls is None else record(cls)
+
+
+def _methods(cls: Any, frozen: bool, eq: bool, repr: bool) -> dict[str, Any]:
+    """Name -> method, of those that a class does not write itself."""
+    found: dict[str, Any] = {"__init__": _Init(cls, frozen)}
+    if repr:
+        found["__repr__"] = _repr
+    if eq:
+        values = _values(f.name for f in fields(cls) if f.compare)
+        hashed = _values(f.name for f in fields(cls) if (f.compare if f.hash is None else f.hash))
+        found["__hash__"] = (lambda self: hash(hashed(self))) if frozen else None
+        found["__eq__"] = lambda self, other: (
+            values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+        )
+    if frozen:
+        found |= {"__setattr__": _kept, "__delattr__": _kept}
+        found |= {"__getstate__": _state, "__setstate__": _set_state}
+    return found
+
+
+def _values(names: Any) -> Any:
+    """Return what takes the values of a record's fields as a tuple."""
+    found = tuple(names)
+    several = len(found) > 1
+    return attrgetter(*found) if several else lambda self: tuple(getattr(self, n) for n in found)
+
+
+def _repr(self: Any) -> str:
+    shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+    return f"{type(self).__qualname__}({shown})"
+
+
+def _kept(self: Any, name: str, *value: object) -> None:
+    raise FrozenInstanceError(f"cannot {'assign to' if value else 'delete'} field {name!r}")
+
+
+def _state(self: Any) -> list[Any]:
+    return [getattr(self, f.name) for f in fields(self)]
+
+
+def _set_state(self: Any, state: list[Any]) -> None:
+    for one, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, one.name, value)
+
+
+class _Init:
+    """`__init__` of a record, compiled when it is looked up."""
+
+    def __init__(self, cls: Any, frozen: bool) -> None:
+        self.cls, self.frozen = cls, frozen
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        if self.cls.__dict__["__init__"] is self:
+            self.cls.__init__ = _compiled(self.cls, self.frozen)
+        return self.cls.__dict__["__init__"].__get__(instance, owner)
+
+
+def _compiled(cls: Any, frozen: bool) -> Any:
+    """Compile `__init__`, with an assignment for each field."""
+    known: dict[str, Any] = {"__MISSING": MISSING, "__set": object.__setattr__}
+    places: list[str] = []
+    named: list[str] = []
+    body = []
+    for one in fields(cls):
+        name = given = value = one.name
+        alone = ""  # of a field that is no argument
+        if one.default is not MISSING:
+            known[f"__default_{name}"], alone = one.default, f"__default_{name}"
+            given = f"{name}={alone}"
+        elif one.default_factory is not MISSING:
+            known[f"__make_{name}"], alone = one.default_factory, f"__make_{name}()"
+            given, value = f"{name}=__MISSING", f"{alone} if {name} is __MISSING else {name}"
+        if one.init:
+            (named if one.kw_only else places).append(given)
+        elif alone:
+            value = alone
+        else:
+            continue
+        if not frozen:
+            body.append(f"self.{name} = {value}")
+        elif isinstance(slot := getattr(cls, name, None), MemberDescriptorType):
+            known[f"__set_{name}"] = slot.__set__
+            body.append(f"__set_{name}(self, {value})")
+        else:
+            body.append(f"__set(self, {name!r}, {value})")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    arguments = ", ".join(["self", *places, *(["*", *named] if named else [])])
+    lines = "\n  ".join(body or ["pass"])
+    text = (
+        f"def make({', '.join(known)}):\n def __init__({arguments}):\n  {lines}\n return __init__"
+    )
+    space: dict[str, Any] = {}
+    exec(text, vars(sys.modules[cls.__module__]), space)
+    made = space["make"](**known)
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__annotations__ = {f.name: f.type for f in fields(cls) if f.init} | {"return": "None"}
+    return made
