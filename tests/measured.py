@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from gpuscale.evidence.score.runs import own_copy, read_runs
+from gpuscale.evidence.score_runs import own_copy, read_runs
 
 
 @cache

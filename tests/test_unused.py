@@ -72,7 +72,7 @@ def package():
 
 def outside():
     """Names that are called where no import shows it: the quiz's expressions, the try page."""
-    for path in ROOT.glob("gpuscale/textbook/quiz/data/*.json"):
+    for path in ROOT.glob("gpuscale/textbook/data/*.json"):
         yield from re.findall(r"\b(\w+)\(", path.read_text("utf-8"))
     yield from re.findall(r"\w+", (ROOT / "docs" / "try" / "worker.js").read_text("utf-8"))
 

@@ -17,7 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import NormalDist, fmean
 
-from gpuscale.evidence.score.runs import own_copy, predict_run_rows
+from gpuscale.evidence.score_runs import own_copy, predict_run_rows
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 START, END = "<!-- calibration by tools/calibration.py -->\n", "<!-- end of calibration -->\n"

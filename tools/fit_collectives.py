@@ -28,7 +28,7 @@ from gpuscale.core.network.calibration import (  # noqa: E402
     LinkCalibration,
     OpCalibration,
 )
-from gpuscale.evidence.fit.collective_fit import (  # noqa: E402
+from gpuscale.evidence.fit_collectives import (  # noqa: E402
     LENGTH,
     NOISE,
     PRIORS,
@@ -42,9 +42,9 @@ from gpuscale.evidence.fit.collective_fit import (  # noqa: E402
     log_errors,
     smooth,  # noqa: E402
 )
-from gpuscale.evidence.rows.hardware import rows_of  # noqa: E402
-from gpuscale.evidence.score.collectives import CollectiveRow, parse_row  # noqa: E402
-from gpuscale.evidence.score.records import quantile  # noqa: E402
+from gpuscale.evidence.records import quantile  # noqa: E402
+from gpuscale.evidence.rows_hardware import rows_of  # noqa: E402
+from gpuscale.evidence.score_collectives import CollectiveRow, parse_row  # noqa: E402
 from gpuscale.io.calibration import load_link  # noqa: E402
 
 DATA = ROOT / "gpuscale" / "data" / "validation" / "collectives.csv"

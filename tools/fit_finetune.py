@@ -18,8 +18,8 @@ from gpuscale.answers.validate.tuned import tuned_row
 from gpuscale.core.finetune.memory import finetune_memory
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.fit.collective_fit import fit
-from gpuscale.evidence.score.records import quantile
+from gpuscale.evidence.fit_collectives import fit
+from gpuscale.evidence.records import quantile
 from gpuscale.io.finetune import as_loaded, finetune_site
 from gpuscale.io.step import Calibration, load_calibration
 from gpuscale.io.tables import read_rows

@@ -26,11 +26,11 @@ from gpuscale.core.kernel.calibration import (  # noqa: E402  # noqa: E402
     ResidualTable,
     tabulate,
 )
-from gpuscale.evidence.fit.collective_fit import Vector, fit, smooth  # noqa: E402
-from gpuscale.evidence.fit.site import AXES, LENGTH, NOISE, PRIORS, SPREAD  # noqa: E402
-from gpuscale.evidence.rows.hardware import rows_of  # noqa: E402
-from gpuscale.evidence.score.gemm import GemmRow, parse_row  # noqa: E402
-from gpuscale.evidence.score.records import quantile  # noqa: E402
+from gpuscale.evidence.fit_collectives import Vector, fit, smooth  # noqa: E402
+from gpuscale.evidence.fit_site import AXES, LENGTH, NOISE, PRIORS, SPREAD  # noqa: E402
+from gpuscale.evidence.records import quantile  # noqa: E402
+from gpuscale.evidence.rows_hardware import rows_of  # noqa: E402
+from gpuscale.evidence.score_gemm import GemmRow, parse_row  # noqa: E402
 from gpuscale.io.calibration import arch_spec  # noqa: E402
 
 DATA = ROOT / "gpuscale" / "data" / "validation" / "gemm.csv"

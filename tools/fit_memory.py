@@ -21,8 +21,8 @@ from pathlib import Path
 from gpuscale.core.memory.facts import ModelFacts, model_facts
 from gpuscale.core.memory.parameters import MemoryParameters, parameters_of
 from gpuscale.core.memory.peak import printed_bytes
-from gpuscale.evidence.rows.measurements import TrainingRun
-from gpuscale.evidence.score.runs import read_runs
+from gpuscale.evidence.rows_runs import TrainingRun
+from gpuscale.evidence.score_runs import read_runs
 from gpuscale.io.software import load_software
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -42,9 +42,9 @@ from gpuscale.answers.validate.served_rows import engine_of, kind_of
 from gpuscale.core.serving.choose import FoundReplica, choose
 from gpuscale.core.serving.records import Kernels, ServingSoftware
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.hardware import number
-from gpuscale.evidence.score.records import quantile
-from gpuscale.evidence.score.runs import own_copy
+from gpuscale.evidence.records import quantile
+from gpuscale.evidence.rows_hardware import number
+from gpuscale.evidence.score_runs import own_copy
 from gpuscale.io.serving import FRAMEWORKS
 from gpuscale.io.tables import read_rows
 from gpuscale.io.toml import read_toml

@@ -29,8 +29,8 @@ import numpy as np
 from gpuscale.core.model.params import ModelWeights, model_weights
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.core.step.step import breakdown
-from gpuscale.evidence.rows.measurements import TrainingRun
-from gpuscale.evidence.score.runs import is_stalled, own_copy, read_runs
+from gpuscale.evidence.rows_runs import TrainingRun
+from gpuscale.evidence.score_runs import is_stalled, own_copy, read_runs
 from gpuscale.io.presets import preset_names, preset_path
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step import FILES, Calibration, calibrated_tables, step_hardware, train_folder

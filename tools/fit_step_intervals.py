@@ -25,9 +25,9 @@ import numpy as np
 
 from gpuscale.core.maturity import STACKS, Way, mixed, tuned_probability
 from gpuscale.core.step.interval import interval_classes
-from gpuscale.evidence.rows.measurements import TrainingRun
-from gpuscale.evidence.score.records import quantile
-from gpuscale.evidence.score.runs import feasible, is_stalled, own_copy, problem_of, read_runs
+from gpuscale.evidence.records import quantile
+from gpuscale.evidence.rows_runs import TrainingRun
+from gpuscale.evidence.score_runs import feasible, is_stalled, own_copy, problem_of, read_runs
 from gpuscale.io.hardware import load_gpu
 from gpuscale.io.maturity import evidence
 from gpuscale.io.software import load_software

@@ -58,7 +58,7 @@ def _numbers(text: str) -> list[float]:
 
 def judge_logs(folder: Path, show: bool) -> None:
     """Count the numbers of `extract` that the reader gives with their unit."""
-    from gpuscale.io.logs.reader import read_log
+    from gpuscale.io.log_reader import read_log
 
     hit = all_ = unsaid = 0
     with (folder / "logs.csv").open(encoding="utf-8") as file:

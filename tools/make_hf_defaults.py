@@ -1,4 +1,4 @@
-"""Write gpuscale/io/hf/defaults.json: what transformers assumes for a key that is missing.
+"""Write gpuscale/io/hf_defaults.json: what transformers assumes for a key that is missing.
 
 Developer tool; needs the package transformers. Facts only: the default of every key that the
 reader uses, per model type.
@@ -61,5 +61,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("target", nargs="?", default="gpuscale/io/hf/defaults.json")
+    parser.add_argument("target", nargs="?", default="gpuscale/io/hf_defaults.json")
     main(parser.parse_args().target)

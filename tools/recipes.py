@@ -23,8 +23,8 @@ from gpuscale.core.search.engine import search
 from gpuscale.core.search.space import default_space
 from gpuscale.core.step.step import breakdown
 from gpuscale.core.words import STEP_PARTS
-from gpuscale.evidence.rows.measurements import TrainingRun
-from gpuscale.evidence.score.runs import own_copy, problem_of, read_runs
+from gpuscale.evidence.rows_runs import TrainingRun
+from gpuscale.evidence.score_runs import own_copy, problem_of, read_runs
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 START, END = "<!-- recipes by tools/recipes.py -->\n", "<!-- end of recipes -->\n"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers.ask import Asked, Calibrated, text
 from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.evidence.score.records import FitLine
+from gpuscale.evidence.records import FitLine
 from gpuscale.meant import packaged
 from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
-    from gpuscale.evidence.score.records import ScoredRow
+    from gpuscale.evidence.records import ScoredRow
     from gpuscale.render.document import Block, Document
 
 TEMPLATES: dict[str, str] = packaged("templates.toml")
@@ -85,8 +85,9 @@ def _template(kind: str) -> Document:
 
 
 def _fit(asked: Calibrate) -> tuple[dict[str, object], list[FitLine], list[str]]:
-    from gpuscale.evidence.fit.site import collectives_overlay, gemm_overlay, site_overlay
-    from gpuscale.evidence.score import collectives, gemm
+    from gpuscale.evidence import score_collectives as collectives
+    from gpuscale.evidence import score_gemm as gemm
+    from gpuscale.evidence.fit_site import collectives_overlay, gemm_overlay, site_overlay
     from gpuscale.io.calibration import merged
 
     overlay: dict[str, object] = {}
@@ -133,8 +134,8 @@ def _parsed(path: str, parse: Callable[..., Any], notes: list[str]) -> list[Any]
 
 
 def _steps(path: str, notes: list[str]) -> list[ScoredRow]:
-    from gpuscale.evidence.score.records import unpredicted
-    from gpuscale.evidence.score.runs import predict_run_rows
+    from gpuscale.evidence.records import unpredicted
+    from gpuscale.evidence.score_runs import predict_run_rows
 
     rows = predict_run_rows(path)
     good = [r for r in rows if r.ratio]

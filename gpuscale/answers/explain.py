@@ -127,7 +127,7 @@ def _show(entry: Entry) -> Document:
     from gpuscale.core.records import Term
     from gpuscale.render.document import Block, Document, Facts, Text
     from gpuscale.render.explain import amount, node_of
-    from gpuscale.textbook.quiz.evaluate import ARITHMETIC, evaluate
+    from gpuscale.textbook.evaluate import ARITHMETIC, evaluate
 
     inputs = {name: float(value) for name, value in entry.inputs.items()}
     value = float(evaluate(entry.formula, (ARITHMETIC | inputs).__getitem__))

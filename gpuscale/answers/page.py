@@ -76,8 +76,8 @@ def _page(document: Document, command: str) -> dict[str, object]:
 
 
 def _picture(document: Document, _: str) -> dict[str, object]:
-    from gpuscale.render.pictures.draw import to_svg
-    from gpuscale.render.pictures.known import pictures
+    from gpuscale.render.draw import to_svg
+    from gpuscale.render.pictures_known import pictures
 
     found = pictures(document)
     if not found:
@@ -94,7 +94,7 @@ def _launch(document: Document, _: str) -> dict[str, object]:
 
 def _charts(document: Document, _: str) -> dict[str, object]:
     """Charts as data, the same that notebooks and files draw."""
-    from gpuscale.render.pictures.known import pictures
+    from gpuscale.render.pictures_known import pictures
 
     found = pictures(document)
     return {"charts": [{"kind": type(c).__name__.lower(), **plain(c)} for c in found]}

@@ -10,8 +10,8 @@ from gpuscale.answers.ask import Asked, Converted, texts
 from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Block, Document
-from gpuscale.textbook.quiz.evaluate import CheckedAnswer, QuizQuestion
-from gpuscale.textbook.quiz.explain import QuotedFigure, Step
+from gpuscale.textbook.evaluate import CheckedAnswer, QuizQuestion
+from gpuscale.textbook.explain import QuotedFigure, Step
 
 ONLY = ("agrees", "rounded", "wrong", "ambiguous")
 _COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguous": "ambiguous"}
@@ -19,7 +19,7 @@ _COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguou
 
 def complete_id(incomplete: str) -> list[str]:
     """Ids of answers."""
-    from gpuscale.textbook.quiz.evaluate import load_questions
+    from gpuscale.textbook.evaluate import load_questions
 
     return [q.id for q in load_questions() if q.id.startswith(incomplete)]
 
@@ -99,7 +99,7 @@ class QuizAnswer:
 
 
 def _answer(asked: Quiz) -> Document:
-    from gpuscale.textbook.quiz.evaluate import DOCUMENTS, load_questions, select
+    from gpuscale.textbook.evaluate import DOCUMENTS, load_questions, select
 
     only, document = asked.only, asked.document
     if document is not None and document not in DOCUMENTS:
@@ -119,7 +119,7 @@ def _answer(asked: Quiz) -> Document:
 def _row(answer: CheckedAnswer) -> dict[str, Any]:
     from dataclasses import fields
 
-    from gpuscale.textbook.quiz.explain import note_text
+    from gpuscale.textbook.explain import note_text
 
     q = answer.question
     held = {f.name: getattr(q, f.name, getattr(answer, f.name, None)) for f in fields(QuizRow)}
@@ -129,7 +129,7 @@ def _row(answer: CheckedAnswer) -> dict[str, Any]:
 
 def _listed(questions: tuple[QuizQuestion, ...], inputs: dict[str, Any]) -> Document:
     from gpuscale.render.document import Column, Document, Table
-    from gpuscale.textbook.quiz.evaluate import answer, load_reference
+    from gpuscale.textbook.evaluate import answer, load_reference
 
     reference = load_reference()
     answers = [answer(q, reference) for q in questions]
@@ -187,7 +187,7 @@ def _blocks(answers: list[CheckedAnswer], matched: int, counts: dict[str, int]) 
 
 def _section(title: str, answers: list[CheckedAnswer]) -> list[Block]:
     from gpuscale.render.document import Column, Facts, Table
-    from gpuscale.textbook.quiz.explain import exact_text, note_text, stated_text
+    from gpuscale.textbook.explain import exact_text, note_text, stated_text
 
     names = ("id", "question", "stated", "exact", "verdict")
     columns = [Column(key, key, right=key in ("stated", "exact")) for key in names]
@@ -206,7 +206,7 @@ def _section(title: str, answers: list[CheckedAnswer]) -> list[Block]:
 
 def _compared(a: CheckedAnswer) -> list[tuple[str, str, str]]:
     """Compare what the document says with what is computed."""
-    from gpuscale.textbook.quiz.explain import DIMENSION, exact_text, stated_text, value_text
+    from gpuscale.textbook.explain import DIMENSION, exact_text, stated_text, value_text
 
     q = a.question
     verdict = {"wrong": "WRONG in the document"}.get(q.verdict, q.verdict)
@@ -224,13 +224,8 @@ def _compared(a: CheckedAnswer) -> list[tuple[str, str, str]]:
 def _explained(question: QuizQuestion) -> Document:
     """One answer with formula, call, numbers put in, and the origin of each figure."""
     from gpuscale.render.document import Document, Facts, Text
-    from gpuscale.textbook.quiz.evaluate import (
-        CheckedAnswer,
-        ExpressionError,
-        load_reference,
-        matches,
-    )
-    from gpuscale.textbook.quiz.explain import explain, note_text, term
+    from gpuscale.textbook.evaluate import CheckedAnswer, ExpressionError, load_reference, matches
+    from gpuscale.textbook.explain import explain, note_text, term
 
     try:
         found = explain(question)
@@ -274,7 +269,7 @@ def _explained(question: QuizQuestion) -> Document:
 
 def _full(value: Any, unit: str) -> str:
     """Twelve digits of a number; other values as they are, records by their fields."""
-    from gpuscale.textbook.quiz.evaluate import compact
+    from gpuscale.textbook.evaluate import compact
 
     if isinstance(value, (bool, str)):
         return str(value)

@@ -96,8 +96,8 @@ def _with_pictures(document: Document) -> Document:
     import shutil
     from dataclasses import replace
 
-    from gpuscale.render.pictures.known import pictures
-    from gpuscale.render.pictures.terminal import drawn
+    from gpuscale.render.pictures_known import pictures
+    from gpuscale.render.terminal import drawn
 
     width = shutil.get_terminal_size((100, 24)).columns
     charts = [drawn(chart, width) for chart in pictures(document)]

@@ -233,7 +233,7 @@ def _loaded(text: str, where: str) -> LoadedModel:
     is_json = text.lstrip().startswith("{") or where.lower().endswith(".json")
     if not is_json:
         return _checked(model_from_table(parse_toml(text, where), where), (), where)
-    from gpuscale.io.hf import spec_from_config
+    from gpuscale.io.hf_config import spec_from_config
 
     spec, warnings = spec_from_config(parse_json(text, where), where)
     return _checked(spec, tuple(warnings), where)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.words import EVENT_KINDS, TRACKS
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.render.chart import Chart
 from gpuscale.render.document import Document
 from gpuscale.render.palette import MEANINGS, meaning
-from gpuscale.render.pictures.chart import Chart
 
 if TYPE_CHECKING:
     from gpuscale.core.timeline.replay import Event, StepTimeline
@@ -155,7 +155,7 @@ def content(document: Document, path: Path, command: str) -> bytes:
             )
         about = {"command": command}
         return (to_trace(document.timeline(), about) + "\n").encode("ascii", "backslashreplace")
-    from gpuscale.render.pictures.draw import to_svg
+    from gpuscale.render.draw import to_svg
 
     drawing = to_svg(chosen(document, path))
     if ending == ".svg":
@@ -165,7 +165,7 @@ def content(document: Document, path: Path, command: str) -> bytes:
 
 def chosen(document: Document, path: Path) -> Chart:
     """Pick the picture that a file's name asks for: the first, or the one before the ending."""
-    from gpuscale.render.pictures.known import pictures
+    from gpuscale.render.pictures_known import pictures
 
     found = pictures(document)
     if not found:

@@ -22,11 +22,11 @@ from gpuscale.render.document import (
     Table,
     Text,
 )
+from gpuscale.render.draw import to_svg
 from gpuscale.render.explain import Node
 from gpuscale.render.layers import summary_of
 from gpuscale.render.palette import meaning, variables
-from gpuscale.render.pictures.draw import to_svg
-from gpuscale.render.pictures.known import pictures
+from gpuscale.render.pictures_known import pictures
 from gpuscale.render.strip import is_memory, strip_html, strips_of
 from gpuscale.render.svg import attribute, style, words
 from gpuscale.version import __version__

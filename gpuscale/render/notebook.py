@@ -7,10 +7,10 @@ from html import escape
 
 from gpuscale.foreign import clean
 from gpuscale.render.document import Block, Document, Drawn, Text
+from gpuscale.render.draw import to_svg
 from gpuscale.render.grid import grid
 from gpuscale.render.layers import summary_of
-from gpuscale.render.pictures.draw import to_svg
-from gpuscale.render.pictures.known import pictures
+from gpuscale.render.pictures_known import pictures
 
 
 def _safe(text: str) -> str:

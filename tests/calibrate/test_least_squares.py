@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from gpuscale.evidence.fit.collective_fit import cholesky, fit, smooth, solve
+from gpuscale.evidence.fit_collectives import cholesky, fit, smooth, solve
 
 
 def test_solve():

@@ -176,7 +176,7 @@ def test_without_overlay_nothing_changes():
 
 def write_steps(tmp_path, factor):
     """A CSV of one step that takes `factor` times the expected time."""
-    from gpuscale.evidence.score.runs import predict_run_rows
+    from gpuscale.evidence.score_runs import predict_run_rows
 
     header, row = calibrate_module.TEMPLATES["runs"].split("\n")
     path = tmp_path / "steps.csv"

@@ -11,7 +11,7 @@ from running import invoke
 
 from gpuscale.answers.table import COMMANDS
 from gpuscale.core.quantity import UNITS, dimension_of
-from gpuscale.textbook.quiz.evaluate import ARITHMETIC, evaluate
+from gpuscale.textbook.evaluate import ARITHMETIC, evaluate
 
 GPUS = ("h100", "a100-80gb", "b200", "rtx-4090", "mi300x", "v100", "tpu-v5p", "gh200")
 DENSE = ("llama3-8b", "qwen2.5-7b", "llama2-13b", "gemma2-9b", "phi4")

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gpuscale.cli.app import run
-from gpuscale.cli.explore.job import TASKS, ExploredJob, rows
+from gpuscale.cli.explore_job import TASKS, ExploredJob, rows
 
 FIRST = {"model": "llama3.1-8b", "gpu": "h100", "gpus": "16"}
 
@@ -35,7 +35,7 @@ def test_every_dimension_is_an_option_of_its_command(task):
 def test_without_the_extra_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "textual", None)
     monkeypatch.setitem(sys.modules, "textual.app", None)
-    monkeypatch.delitem(sys.modules, "gpuscale.cli.explore.screen", raising=False)
+    monkeypatch.delitem(sys.modules, "gpuscale.cli.explore_screen", raising=False)
     assert run(["explore"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -53,7 +53,7 @@ def test_an_unknown_task_and_a_pipe_are_refused(capsys):
 def driven(steps):
     """Run the explorer, with `steps(app, pilot)` at the keys."""
     pytest.importorskip("textual", reason="the extra explore is not installed")
-    from gpuscale.cli.explore.screen import Explorer
+    from gpuscale.cli.explore_screen import Explorer
 
     app = Explorer(ExploredJob("pretrain", FIRST))
 

@@ -9,7 +9,7 @@ import json
 import pytest
 from running import invoke
 
-from gpuscale.evidence.score.runs import own_copy
+from gpuscale.evidence.score_runs import own_copy
 
 
 def run(*args):

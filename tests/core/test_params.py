@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuscale.core.model.params import count_params, expert_params
-from gpuscale.io.hf import spec_from_config
+from gpuscale.io.hf_config import spec_from_config
 from gpuscale.io.models import load_model
 from gpuscale.io.presets import preset_names
 

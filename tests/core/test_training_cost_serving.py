@@ -9,6 +9,7 @@ from gpuscale.core.run import bill
 from gpuscale.core.run import time as tr
 from gpuscale.core.run.time import rental_usd
 from gpuscale.core.serving import replica as serving_ideal
+from gpuscale.textbook.catalogue import figures, link
 from gpuscale.textbook.formulas import (
     FORMATS,
     bound,
@@ -17,7 +18,6 @@ from gpuscale.textbook.formulas import (
     product_shape,
     round_significant,
 )
-from gpuscale.textbook.quiz.catalogue import figures, link
 
 positive = st.floats(1e-3, 1e12)
 counts = st.integers(1, 4096)

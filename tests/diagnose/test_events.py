@@ -9,7 +9,7 @@ import random
 import pytest
 
 from gpuscale.answers.diagnose.past import past_of
-from gpuscale.io.logs.reader import read_log
+from gpuscale.io.log_reader import read_log
 
 
 def megatron(k, t, memory, rank):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.io.logs.patterns import load_patterns
-from gpuscale.io.logs.reader import read_log
+from gpuscale.io.log_patterns import load_patterns
+from gpuscale.io.log_reader import read_log
 
 MEGATRON = (
     " [2026-03-30 20:02:40] iteration {k:8d}/ 500000 | consumed samples: {n:12d} | elapsed time per "

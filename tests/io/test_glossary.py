@@ -8,7 +8,7 @@ import pytest
 from gpuscale.answers.explain import find_entry, load_glossary
 from gpuscale.cli.app import run
 from gpuscale.errors import GpuscaleError
-from gpuscale.textbook.quiz.evaluate import ARITHMETIC, evaluate, is_lookup, resolve
+from gpuscale.textbook.evaluate import ARITHMETIC, evaluate, is_lookup, resolve
 
 ENTRIES = load_glossary()
 WANTED = """mfu hfu bubble zero-0 zero-1 zero-2 zero-3 fsdp hsdp sharp nvls critical-batch ridge

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpuscale.core.model.params import count_params
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.hf import spec_from_config
+from gpuscale.io.hf_config import spec_from_config
 from gpuscale.io.models import load_model, model_from_table
 from gpuscale.io.presets import normalised, preset_aliases, preset_names
 from gpuscale.io.toml import parse_toml

@@ -18,9 +18,9 @@ from gpuscale.io import (
     spec_errors,
     step,
 )
-from gpuscale.io.hf.keys import family_tables
-from gpuscale.io.hf.parts import FamilyRow
-from gpuscale.io.hf.parts import rows as family_rows
+from gpuscale.io.hf_keys import family_tables
+from gpuscale.io.hf_parts import FamilyRow
+from gpuscale.io.hf_parts import rows as family_rows
 from gpuscale.io.presets import OWN, preset_files
 from gpuscale.specs.fields import adapter
 

@@ -10,7 +10,7 @@ from measured import own_runs
 from gpuscale.core.layout import Layout
 from gpuscale.core.step.interval import interval, interval_classes
 from gpuscale.core.step.step import step_time
-from gpuscale.evidence.score.runs import problem_of, scored_run
+from gpuscale.evidence.score_runs import problem_of, scored_run
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.maturity import maturity_of
 from gpuscale.io.software import load_software, software_record

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscale.textbook.quiz import evaluate as quiz
-from gpuscale.textbook.quiz.evaluate import ExpressionError, evaluate, parse
+from gpuscale.textbook import evaluate as quiz
+from gpuscale.textbook.evaluate import ExpressionError, evaluate, parse
 
 QUESTIONS = quiz.load_questions()
 REFERENCE = quiz.load_reference()
@@ -30,7 +30,7 @@ def test_the_documents_are_covered():
 
 
 def test_wrong_documents_are_told_in_one_line():
-    from gpuscale.textbook.quiz.explain import note_text, stated_text
+    from gpuscale.textbook.explain import note_text, stated_text
 
     for q in QUESTIONS:
         assert "\n" not in note_text(q)
@@ -100,7 +100,7 @@ def test_registered_functions_are_those_of_core():
         function = quiz.resolve(name)
         assert function.__module__.startswith(f"gpuscale.{module}"), name
     for name in quiz.LOOKUPS:
-        assert quiz.resolve(name).__module__ == "gpuscale.textbook.quiz.catalogue"
+        assert quiz.resolve(name).__module__ == "gpuscale.textbook.catalogue"
 
 
 def test_every_registered_name_is_used():
@@ -224,7 +224,7 @@ def test_other_inputs_give_other_answers():
     ],
 )
 def test_answers_follow_the_catalogue(monkeypatch, id_, catalogue_key, factor):
-    from gpuscale.textbook.quiz import catalogue
+    from gpuscale.textbook import catalogue
 
     question = next(q for q in QUESTIONS if q.id == id_)
     before = quiz.compute(question)
@@ -276,7 +276,7 @@ def test_evaluator_refuses(text):
 
 
 def test_explanation_puts_the_numbers_in():
-    from gpuscale.textbook.quiz.explain import explain
+    from gpuscale.textbook.explain import explain
 
     question = next(q for q in QUESTIONS if q.id == "gpu.quiz1.q3.h100")
     found = explain(question)
@@ -287,7 +287,7 @@ def test_explanation_puts_the_numbers_in():
 
 
 def test_terms_evaluate_to_their_value():
-    from gpuscale.textbook.quiz.explain import explain, term
+    from gpuscale.textbook.explain import explain, term
 
     n = 0
     for question in QUESTIONS:

@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from gpuscale.cli.app import run
-from gpuscale.render.pictures.chart import Axis, Gantt, Lines, Mark, Series, Span, Stack
-from gpuscale.render.pictures.draw import to_svg
-from gpuscale.render.pictures.terminal import drawn, letters
+from gpuscale.render.chart import Axis, Gantt, Lines, Mark, Series, Span, Stack
+from gpuscale.render.draw import to_svg
+from gpuscale.render.terminal import drawn, letters
 
 SVG = "{http://www.w3.org/2000/svg}"
 

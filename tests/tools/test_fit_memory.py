@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from gpuscale.core.memory.parameters import parameters_of
-from gpuscale.evidence.score.runs import read_runs
+from gpuscale.evidence.score_runs import read_runs
 from gpuscale.io.software import load_software
 
 ROOT = Path(__file__).resolve().parents[2]

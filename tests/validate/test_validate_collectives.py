@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import gpuscale
-from gpuscale.evidence.score.collectives import parse_row, predict_collective_rows
-from gpuscale.evidence.score.records import summarise, summarise_by, unpredicted
+from gpuscale.evidence.records import summarise, summarise_by, unpredicted
+from gpuscale.evidence.score_collectives import parse_row, predict_collective_rows
 
 DATA = Path(gpuscale.__file__).parent / "data" / "validation" / "collectives.csv"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuscale.evidence.score.records import (
+from gpuscale.evidence.records import (
     ScoredRow,
     quantile,
     row_cells,

@@ -11,8 +11,9 @@ from measured import own_runs
 
 from gpuscale.answers.plan import Plan
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.hardware import gpu_preset, measured_cluster
-from gpuscale.evidence.rows.measurements import (
+from gpuscale.evidence.records import summarise
+from gpuscale.evidence.rows_hardware import gpu_preset, measured_cluster
+from gpuscale.evidence.rows_runs import (
     family_of,
     modules_of,
     moe_kernel_generation,
@@ -20,8 +21,7 @@ from gpuscale.evidence.rows.measurements import (
     training_run,
     zero_stage_of,
 )
-from gpuscale.evidence.score.records import summarise
-from gpuscale.evidence.score.runs import (
+from gpuscale.evidence.score_runs import (
     layout_choices,
     own_copy,
     predict_layout_rows,

@@ -37,7 +37,7 @@ from gpuscale.render.document import Block, Column, Document, Facts, Point, Tabl
 
 if TYPE_CHECKING:
     from gpuscale.answers.checkpoint import Checkpoint
-    from gpuscale.render.pictures.chart import Chart
+    from gpuscale.render.chart import Chart
     from gpuscale.specs.cluster import ClusterSpec
 
 LOST = "saving, work done again, recovery, slow machines"
@@ -358,7 +358,7 @@ def _save_rows(
 
 def _pictures(r: CheckpointAnswer, asked: Checkpoint) -> list[Chart]:
     """Effective time over the interval, at the expected failure rate."""
-    from gpuscale.render.pictures.chart import Axis, Lines, Mark, Series
+    from gpuscale.render.chart import Axis, Lines, Mark, Series
 
     restart = restart_s(asked, r.n_gpus, r.save)
     low, n = max(1.0, r.interval_s / 30), 60

@@ -198,7 +198,7 @@ LARGE_BYTES, MOST_TIMES = 2e8, 16
 
 def _log(name: str) -> Log:
     from gpuscale.answers.progress import Progress
-    from gpuscale.io.logs.reader import read_log
+    from gpuscale.io.log_reader import read_log
     from gpuscale.io.text import shown_name
 
     progress = Progress()
@@ -274,7 +274,7 @@ def _of_logs(logs: list[Log], name: str) -> str:
 
 def _program(logs: list[Log]) -> str:
     """Program that most lines of the logs are of."""
-    from gpuscale.io.logs.patterns import load_patterns
+    from gpuscale.io.log_patterns import load_patterns
 
     counts: Counter[str] = Counter()
     for log in logs:
@@ -292,7 +292,7 @@ def _kind(
     settings: dict[str, str],
 ) -> str:
     """Kind of the run: as asked, as the programs of its logs, or as its figures and words say."""
-    from gpuscale.io.logs.patterns import load_patterns
+    from gpuscale.io.log_patterns import load_patterns
 
     if asked.kind:
         return asked.kind

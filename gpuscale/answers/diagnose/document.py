@@ -21,7 +21,7 @@ DIMS = {"s": "s", "byte": "bytes", "FLOP/s": "flop_per_s", "tokens/s": "count", 
 
 def pictures(d: Diagnosis) -> list[Any]:
     """Return a picture for each of the leading series, the ranks of the last run together."""
-    from gpuscale.render.pictures.chart import Axis, Lines, Mark, Series
+    from gpuscale.render.chart import Axis, Lines, Mark, Series
 
     found: list[Any] = []
     for name in load_table("_known")["drawn"].split():

@@ -10,7 +10,7 @@ from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.diagnosis.series import UNITS
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.causes import first_of, load_table, told
-from gpuscale.io.logs.pairs import unit_of
+from gpuscale.io.log_pairs import unit_of
 
 MOST_TEXT = 4_000
 MOST_DIGITS = 40

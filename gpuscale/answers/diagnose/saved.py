@@ -19,7 +19,7 @@ def calibration_of(a: Answered) -> tuple[str, str]:
 
     Raises GpuscaleError where the planner says nothing of this job's step.
     """
-    from gpuscale.evidence.fit.site import SITE_RANGE
+    from gpuscale.evidence.fit_site import SITE_RANGE
     from gpuscale.io.calibration import load_calibration
     from gpuscale.io.toml_out import table_to_toml
 

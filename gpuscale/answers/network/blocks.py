@@ -21,7 +21,7 @@ from gpuscale.specs.run import SwitchSpec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuscale.render.pictures.chart import Chart
+    from gpuscale.render.chart import Chart
 
 
 Row = tuple[str, str, str]
@@ -252,7 +252,7 @@ def warnings(r: NetworkAnswer, p: Planned) -> list[str]:
 
 def pictures(r: NetworkAnswer, spec: ClusterSpec) -> list[Chart]:
     """Picture of the topology."""
-    from gpuscale.render.pictures.chart import TierRow, Tiers
+    from gpuscale.render.chart import TierRow, Tiers
 
     made = r.design
     if made is None or not made.tiers:

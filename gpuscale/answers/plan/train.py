@@ -309,7 +309,7 @@ def _pictures(case: PlanCase, r: PlanResult) -> Callable[[], list[Any]]:
     """Pictures that need more than the record: memory of every stage, the step in time."""
 
     def draw() -> list[Any]:
-        from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
+        from gpuscale.render.picture_step import memory_over_time, stage_memory, step_gantts
 
         problem, lay = case.problem, r.layout
         usable, line = r.capacity_bytes, timeline_of(problem, lay)

@@ -21,7 +21,7 @@ from gpuscale.core.records import Term, made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import load_arch
 from gpuscale.render.document import Column, Document, Facts, Table, Text
-from gpuscale.render.pictures.kernels import limits_over_gpus, operator_roofline
+from gpuscale.render.picture_kernels import limits_over_gpus, operator_roofline
 
 if TYPE_CHECKING:
     from gpuscale.answers.roofline import Roofline

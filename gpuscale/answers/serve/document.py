@@ -267,7 +267,7 @@ REQUESTS = 1_500
 def load_charts(case: ServeCase, found: FoundReplica, wanted: Wanted) -> list[Any]:
     """TTFT and TPOT of the best layout, p50 and p95, over its rate or over its users."""
     from gpuscale.core.serving.matching import loops
-    from gpuscale.render.pictures.chart import Axis, Lines, Mark, Series
+    from gpuscale.render.chart import Axis, Lines, Mark, Series
 
     what, closed = found.candidate.what, wanted.concurrency is not None
     if closed:

@@ -101,7 +101,7 @@ def _table(points: Any) -> Table:
 
 def _chart(case: cases.ServeCase, points: list[ServingPoint]) -> Any:
     """Both kinds as lines of their own frontiers."""
-    from gpuscale.render.pictures.chart import Axis, Lines, Series
+    from gpuscale.render.chart import Axis, Lines, Series
 
     series = []
     for kind in ("aggregated", "disaggregated"):

@@ -179,7 +179,7 @@ def _document(
 
 def _chart(case: cases.ServeCase, r: TraceAnswer) -> Any:
     """Rate of the traffic beside what the replicas take, window by window."""
-    from gpuscale.render.pictures.chart import Axis, Lines, Series
+    from gpuscale.render.chart import Axis, Lines, Series
 
     ends = [(w, t) for w in r.windows for t in (w.start_s, w.start_s + r.window_s)]
     kinds = (

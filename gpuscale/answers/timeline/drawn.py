@@ -24,8 +24,8 @@ from gpuscale.io.inputs import Loaded
 from gpuscale.io.jobs import problem_of, step_interval
 from gpuscale.io.step import memory_interval_factor
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
-from gpuscale.render.pictures.step import memory_over_time, stage_memory, step_gantts
-from gpuscale.render.pictures.terminal import drawn
+from gpuscale.render.picture_step import memory_over_time, stage_memory, step_gantts
+from gpuscale.render.terminal import drawn
 
 if TYPE_CHECKING:
     from gpuscale.answers.timeline import Timeline as Asked

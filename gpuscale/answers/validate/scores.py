@@ -10,10 +10,7 @@ from gpuscale.answers.validate.served import predict_inference_rows
 from gpuscale.answers.validate.tuned import predict_finetune_rows, scored_quantities, verdicts
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.hardware import Rows
-from gpuscale.evidence.score.collectives import predict_collective_rows
-from gpuscale.evidence.score.gemm import predict_gemm_rows
-from gpuscale.evidence.score.records import (
+from gpuscale.evidence.records import (
     ROW_COLUMNS,
     ErrorSummary,
     ScoredRow,
@@ -23,7 +20,10 @@ from gpuscale.evidence.score.records import (
     unpredicted,
     worst,
 )
-from gpuscale.evidence.score.runs import (
+from gpuscale.evidence.rows_hardware import Rows
+from gpuscale.evidence.score_collectives import predict_collective_rows
+from gpuscale.evidence.score_gemm import predict_gemm_rows
+from gpuscale.evidence.score_runs import (
     RankingScore,
     layout_choices,
     own_copy,

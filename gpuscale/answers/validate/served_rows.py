@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.hardware import Row, asked_gpu, meaning, number, whole
-from gpuscale.evidence.rows.models import named_model
-from gpuscale.evidence.score.runs import own_copy
+from gpuscale.evidence.rows_hardware import Row, asked_gpu, meaning, number, whole
+from gpuscale.evidence.rows_models import named_model
+from gpuscale.evidence.score_runs import own_copy
 from gpuscale.io.tables import read_rows
 
 OTHER_VERSIONS = r"tensorrt 1|nim|atom|rocm 6"

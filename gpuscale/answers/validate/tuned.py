@@ -13,7 +13,8 @@ from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.method import ALL, canonical
 from gpuscale.core.finetune.states import IN_BACKWARD
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows.hardware import (
+from gpuscale.evidence.records import ErrorSummary, ScoredRow, summarise
+from gpuscale.evidence.rows_hardware import (
     Rows,
     asked_gpu,
     gpu_preset,
@@ -22,7 +23,6 @@ from gpuscale.evidence.rows.hardware import (
     rows_of,
     whole,
 )
-from gpuscale.evidence.score.records import ErrorSummary, ScoredRow, summarise
 
 Row = Mapping[str, str]
 

@@ -1,1 +1,0 @@
-"""Fits calibration constants to measurements; pure Python."""

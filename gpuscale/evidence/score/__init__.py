@@ -1,1 +1,0 @@
-"""Scores predictions against published measurements."""

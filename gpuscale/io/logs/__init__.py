@@ -1,1 +1,0 @@
-"""Logs of training, serving and network programs, read as a stream."""

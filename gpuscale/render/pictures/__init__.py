@@ -1,1 +1,0 @@
-"""Pictures: what to draw as plain records, and drawing them as SVG, PNG and terminal text."""

@@ -1,1 +1,0 @@
-"""Terms of the field: formula, an example that core computes, limits of validity, references."""

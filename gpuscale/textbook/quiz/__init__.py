@@ -1,1 +1,0 @@
-"""The documents' questions: their stated values, and answers by the functions of `core`."""
