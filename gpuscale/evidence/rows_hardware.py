@@ -22,7 +22,7 @@ Rows = str | Path | Sequence[Row]
 
 @lru_cache(maxsize=1)
 def _tables() -> dict[str, Any]:
-    return read_toml(Path(__file__).resolve().parents[2] / "data" / "printed.toml")
+    return read_toml(Path(__file__).resolve().parents[1] / "data" / "printed.toml")
 
 
 def meaning(table: str, text: str) -> str | None:

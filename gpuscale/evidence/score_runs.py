@@ -23,7 +23,7 @@ from gpuscale.io.software import capabilities_of, load_software
 
 def own_copy(name: str) -> Path:
     """File of the package's own copy of the development measurements."""
-    return Path(__file__).resolve().parents[2] / "data" / "validation" / f"{name}.csv.gz"
+    return Path(__file__).resolve().parents[1] / "data" / "validation" / f"{name}.csv.gz"
 
 
 def read_runs(rows: Rows) -> list[TrainingRun]:
