@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout_options import Degrees, said_by_layout
 from gpuscale.answers.legal import is_legal, refuse_illegal, refuse_settings
 from gpuscale.answers.origins import LAYOUT, OPTIONS
+from gpuscale.core.search.space import powers_of_two
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.software import capabilities_of, load_software, ranks_of, settle
 
@@ -21,6 +23,7 @@ OFFLOADS = ("parameters", "gradients", "optimizer", "activations")
 OFFLOADED = {
     "none": (),
     "both": ("optimizer", "activations"),
+    "params": ("parameters",),
     **dict.fromkeys(("all", "cpu"), ("parameters", "optimizer")),  # DeepSpeed's two offloads
 }
 
@@ -93,6 +96,13 @@ def experts_split(asked: Degrees, model: ModelSpec, software: SoftwareSpec) -> i
     return asked.etp or (asked.tp if model.has_experts and as_rest else None)
 
 
+def most_experts_split(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> int:
+    """Most ranks that a layout's experts may lie on, whole; those that they do where none are."""
+    most = min((f.n_experts for f in model.ffns.values() if f.kind == "moe"), default=1)
+    ways = (replace(layout, ep=n, etp=1) for n in reversed(powers_of_two(most)))
+    return next((way.ep for way in ways if is_legal(model, software, way)), layout.ep)
+
+
 def said_of(asked: Degrees, moved: Collection[str]) -> dict[str, Any]:
     """Fields of a layout as asked, None where nobody says them; `moved`: what is on the host."""
     named = {name: OPTIONS.get(name, (name,))[0] for name in LAYOUT}
@@ -127,7 +137,8 @@ def layout_of(
     batch = asked.global_batch or each * dp * (asked.micro_batch or 1) * said["pp"]
     said |= {"seq_len": seq_len, "global_batch_size": batch, "dp": dp}
     again = {"recompute": said["recompute"] or "full"}  # some move activations with it only
-    ways = [settle(said | more, software) for more in ({}, again)]
+    alone = () if asked.etp else ({"etp": 1},)  # where no rank is left for the experts' own TP
+    ways = [settle(said | more, software) for more in ({}, again, *alone)]
     layout = next((way for way in ways if is_legal(model, software, way)), ways[0])
     refuse_illegal(model, software, layout, settings=asked.job_settings)
     refuse_settings(software, asked.job_settings)

@@ -322,3 +322,12 @@ def test_nodes_of_ones_own_are_those_of_the_timeline(capsys):
         steps.append(json.loads(capsys.readouterr().out)["result"]["step_s"])
     assert steps[1] > 1.1 * steps[0]
     assert steps[1] == pytest.approx(steps[2], rel=1e-9)
+
+
+def test_experts_that_nobody_spread_are_an_open_setting(capsys):
+    line = ["mixtral-8x7b", "--gpu", "h100-sxm", "--gpus", "16", "--tp", "4"]
+    own, said = (result(capsys, *line, *more)[1] for more in ((), ("--etp", "4")))
+    _, spread = result(capsys, *line, "--ep", "8")
+    assert own["fits_probability"] > 10 * said["fits_probability"]
+    assert own["peak_low_bytes"] < spread["peak_bytes"] < said["peak_low_bytes"]
+    assert own["decides"].startswith("--ep: ") and spread["layout"]["etp"] == 1

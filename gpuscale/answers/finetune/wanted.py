@@ -149,9 +149,10 @@ def layout_of(
     kinds = asked.cp > 1 and (capabilities_of(judge).cp_kinds or (CP_KIND, DEFAULT_CONTEXT))
     kinds = tuple(sorted(kinds or (DEFAULT_CONTEXT,), key=lambda kind: kind != CP_KIND))
     stages = (said["zero_stage"], 3) if asked.zero is None else (asked.zero,)
+    splits = (said["etp"],) if asked.etp else (said["etp"], 1)  # 1: no rank is left for such TP
     ways = [
-        settle(said | {"cp_kind": asked.cp_kind or kind, "zero_stage": stage}, software)
-        for stage, kind in product(stages, kinds)
+        settle(said | {"cp_kind": asked.cp_kind or kind, "zero_stage": stage, "etp": etp}, software)
+        for etp, stage, kind in product(splits, stages, kinds)
     ]
     layout = next((way for way in ways if is_legal(model, judge, way)), ways[0])
     refuse_illegal(model, judge, layout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.changed import changed
-from gpuscale.answers.layout import layout_of
+from gpuscale.answers.layout import layout_of, most_experts_split
 from gpuscale.answers.memory.verdict import verdict_of
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.origins import said_by, taken_of, told
@@ -89,7 +89,8 @@ def training_document(asked: Memory) -> Document:
     ideal = stage_memories(facts, layout, _ideal(IDEAL, parameters))[peak.stage]
     usable = usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes)
     factor = memory_interval_factor(software.name)
-    verdict = verdict_of(asked, layout, usable, factor, facts, parameters)
+    ep = layout.ep if {"ep", "etp"} & set(said) else most_experts_split(loaded.model, software, layout)
+    verdict = verdict_of(asked, layout, usable, factor, facts, parameters, ep)
     rules = facts_of(loaded.model, layout.seq_len, 1, 1, capabilities_of(software))
     fewest, risky = (
         fewest_gpus(

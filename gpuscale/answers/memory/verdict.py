@@ -40,12 +40,16 @@ def loss_open(p: MemoryParameters, named: bool) -> verdict.Open:
     )
 
 
-def open_settings(asked: Memory, layout: Layout, p: MemoryParameters) -> list[verdict.Open]:
+def open_settings(
+    asked: Memory, layout: Layout, p: MemoryParameters, ep: int
+) -> list[verdict.Open]:
     """List settings of a job that nobody said, with the weight of what was taken and of the rest.
 
-    The weights are priors.
+    The weights are priors. `ep`: ranks that experts may lie on where nobody spread them.
     """
     found = []
+    if ep != layout.ep:
+        found.append(verdict.Open("ep", "--ep", ((0.5, str(layout.ep)), (0.5, str(ep)))))
     if asked.recompute is None and asked.recompute_layers is None:
         other = "none" if layout.recompute == "full" else "full"
         found.append(
@@ -72,6 +76,8 @@ def as_set(
         global_batch_size=layout.n_micro_batches * layout.dp * micro,
         seq_len=max(1, round(layout.seq_len * float(values.get("seq_len", 1.0)))),
     )
+    if (ep := int(values.get("ep", layout.ep))) != layout.ep:
+        at = replace(at, ep=ep, etp=1)
     kernel = LOSSES.get(values.get("loss", ""))
     return at, replace(p, **kernel, fused_linear_ce=False) if kernel else p
 
@@ -94,16 +100,17 @@ def verdict_of(
     factor: float,
     facts: ModelFacts,
     parameters: MemoryParameters,
+    ep: int,
 ) -> verdict.Verdict:
     """Verdict of a pretraining job, with the interval of its peak over what is open.
 
-    `factor`: of the family's interval.
+    `factor`: of the family's interval. `ep`: as in `open_settings`.
     """
 
     def memory(values: Mapping[str, str]) -> StageMemory:
         return peak_stage(stage_memories(facts, *as_set(layout, parameters, values)))
 
-    settings = open_settings(asked, layout, parameters)
+    settings = open_settings(asked, layout, parameters, ep)
     moves = verdict.moving(settings, lambda values: memory(values).total_bytes)
     cases = [(w, memory(values)) for w, values in verdict.ways([s for s, _ in moves])]
     peaks = [(w, m.total_bytes) for w, m in cases]
