@@ -96,8 +96,12 @@ def experts_split(asked: Degrees, model: ModelSpec, software: SoftwareSpec) -> i
     return asked.etp or (asked.tp if model.has_experts and as_rest else None)
 
 
-def most_experts_split(model: ModelSpec, software: SoftwareSpec, layout: Layout) -> int:
-    """Most ranks that a layout's experts may lie on, whole; those that they do where none are."""
+def most_experts_split(
+    asked: Degrees, model: ModelSpec, software: SoftwareSpec, layout: Layout
+) -> int:
+    """Most ranks that a layout's experts may lie on, whole, where nobody said; else as they do."""
+    if asked.ep > 1 or asked.etp:
+        return layout.ep
     most = min((f.n_experts for f in model.ffns.values() if f.kind == "moe"), default=1)
     ways = (replace(layout, ep=n, etp=1) for n in reversed(powers_of_two(most)))
     return next((way.ep for way in ways if is_legal(model, software, way)), layout.ep)

@@ -89,7 +89,7 @@ def training_document(asked: Memory) -> Document:
     ideal = stage_memories(facts, layout, _ideal(IDEAL, parameters))[peak.stage]
     usable = usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes)
     factor = memory_interval_factor(software.name)
-    ep = layout.ep if {"ep", "etp"} & set(said) else most_experts_split(loaded.model, software, layout)
+    ep = most_experts_split(asked, loaded.model, software, layout)
     verdict = verdict_of(asked, layout, usable, factor, facts, parameters, ep)
     rules = facts_of(loaded.model, layout.seq_len, 1, 1, capabilities_of(software))
     fewest, risky = (
