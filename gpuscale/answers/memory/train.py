@@ -90,7 +90,7 @@ def training_document(asked: Memory) -> Document:
     usable = usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes)
     factor = memory_interval_factor(software.name)
     ep = most_experts_split(asked, loaded.model, software, layout)
-    verdict = verdict_of(asked, layout, usable, factor, facts, parameters, ep)
+    verdict = verdict_of(asked, layout, usable, factor, facts, parameters, ep=ep)
     rules = facts_of(loaded.model, layout.seq_len, 1, 1, capabilities_of(software))
     fewest, risky = (
         fewest_gpus(

@@ -100,6 +100,7 @@ def verdict_of(
     factor: float,
     facts: ModelFacts,
     parameters: MemoryParameters,
+    *,
     ep: int,
 ) -> verdict.Verdict:
     """Verdict of a pretraining job, with the interval of its peak over what is open.
