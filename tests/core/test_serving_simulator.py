@@ -62,6 +62,16 @@ def test_one_request():
     assert out.end_s == [pytest.approx(2.51 + 10 * 0.010)]
 
 
+def test_the_first_pass_with_several_prompts_compiles_its_kernels():
+    """Once, in a closed loop; a pass of one prompt alone was tried by the server itself."""
+    apart, loop = Traffic([100, 100], [1, 1], [0.0, 9.0]), Traffic([100] * 4, [1] * 4, [], 2)
+    for traffic in (apart, Traffic([100, 100], [1, 1], [], 1)):
+        assert run(traffic, compiled_s=1.5).end_s == run(traffic).end_s
+    late, usual = run(loop, compiled_s=1.5), run(loop)
+    more = [a - b for a, b in zip(late.end_s, usual.end_s, strict=True)]
+    assert more == pytest.approx([1.5] * 4)
+
+
 def test_the_first_prompts_of_a_cold_server_take_longer():
     """One at a time: the first prompt of 100 tokens takes 10 ms and 30 more, the second 10."""
     out = run(Traffic([100, 100], [1, 1], [], 1), cold_s=0.030)

@@ -94,6 +94,8 @@ def test_an_unknown_model_is_never_scored_as_another(name):
 def test_engines_and_their_versions():
     assert engine_of({"framework": "SGLang 0.5.6"}) == ("sglang:0.5.6", [])
     assert engine_of({"framework": "llama.cpp b3622"})[0] == "llamacpp"
+    of_day = {"framework": "sglang", "note": "date 2026-02-12; median latencies"}
+    assert engine_of(of_day)[0] == "sglang:2026-02-12"
     assert engine_of({"framework": "atom (ROCm)"})[1]
     with pytest.raises(GpuscaleError, match="unknown engine"):
         engine_of({"framework": "own server"})

@@ -117,6 +117,9 @@ def engine_of(row: Row) -> tuple[str | None, list[str]]:
         version = engine_day("dynamo", version)
     if not printed and re.search(r"nightly|\bmain\b|branch|commit", text):
         version = "nightly"
+    run = re.search(r"\bdate (20\d\d-\d\d-\d\d)", row.get("note", ""))
+    if not printed and not version and run:
+        version = run[1]  # the newest of that day
     taken = [f"engine taken as {near}"] if near else []
     return f"{name or near}:{version}".rstrip(":"), taken
 

@@ -54,6 +54,7 @@ class SimulatedEngine:
         self.waiting: deque[int] = deque()
         self.wait_until = self.read_at = 0  # step of the next look at prompts; of the last one
         self.cold = traffic.concurrency  # prompts that its first passes read
+        self.compiled_s = scheduler.compiled_s if traffic.concurrency else 0.0
         self.partial = -1  # the one prompt that is read in part
         self.todo = 0  # tokens of it still to be read
         self.running: dict[int, int] = {}  # request -> step that is its last
@@ -267,6 +268,9 @@ class SimulatedEngine:
         if self.cold > 0:
             whole_s += s.cold_s * len(done)
             self.cold -= len(done)
+        if self.compiled_s and len(done) > 1:
+            whole_s += self.compiled_s
+            self.compiled_s = 0.0
         # one prompt alone goes through the stages before the next tokens, several at a time
         stages = s.stages if self.waiting or self.partial >= 0 or not along else 1
         time_s = whole_s / stages
