@@ -207,7 +207,7 @@ def planned(arguments: str) -> dict[str, Any]:
 
 def layout_text(result: dict[str, Any]) -> str:
     """Layout in one cell."""
-    from gpuscale.answers.plan.text import short
+    from gpuscale.answers.training.plan_text import short
     from gpuscale.core.layout import Layout
 
     return short(Layout(**{**result["layout"], "order": tuple(result["layout"]["order"])}))

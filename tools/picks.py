@@ -208,7 +208,7 @@ def faults(result: dict[str, Any], domain_gpus: int) -> list[str]:
 
 def judged(pick: Pick) -> tuple[str, str, list[str]]:
     """(verdict, layout, reasons) of what is proposed."""
-    from gpuscale.answers.plan.text import short
+    from gpuscale.answers.training.plan_text import short
     from gpuscale.cli.app import run
     from gpuscale.core.layout import Layout
     from gpuscale.io.hardware import load_cluster

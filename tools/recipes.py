@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpuscale.answers.plan.case import fit_factor
+from gpuscale.answers.training.plan_case import fit_factor
 from gpuscale.core.layout import Layout
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.space import default_space
@@ -156,7 +156,7 @@ def said(other: Beside | None) -> str:
 
 def short(layout: Layout) -> str:
     """Layout in one cell."""
-    from gpuscale.answers.plan.text import short as words
+    from gpuscale.answers.training.plan_text import short as words
 
     return words(layout)
 

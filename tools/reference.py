@@ -17,8 +17,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, get_args
 
-from gpuscale.answers.plan import Plan
-from gpuscale.answers.plan.request import job_keys
+from gpuscale.answers.training.plan import Plan
+from gpuscale.answers.training.plan_request import job_keys
 from gpuscale.core.model import mixers
 from gpuscale.core.model.mixers import AnyMixer
 from gpuscale.core.plan.pins import FLAGS

@@ -268,7 +268,7 @@ def small_training(rng: random.Random) -> str:
 
 def try_exhaustive(rng: random.Random, _: list[str]) -> str | None:
     """One small job whose layouts are all tried: the best of them is the answer."""
-    import gpuscale.answers.plan.train as train
+    import gpuscale.answers.training.plan_train as train
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "core" / "search"))
     from test_search_exact import brute_force, weighed

@@ -11,8 +11,8 @@ from gpuscale.answers.options import length_words
 from gpuscale.core.layout import Layout
 
 if TYPE_CHECKING:
-    from gpuscale.answers.memory import Memory
-    from gpuscale.answers.timeline import Timeline
+    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.timeline import Timeline
     from gpuscale.core.habits import Habit
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.software import SoftwareSpec

@@ -41,7 +41,20 @@ COMMANDS: dict[str, str] = {
 Only the module of the question that is asked is imported: each other one would cost start-up time.
 """
 
-ELSEWHERE = {"check": "gpuscale.cli.check"}
+ROOMS = {
+    "training": ("plan", "memory", "timeline", "checkpoint"),
+    "parts": ("roofline", "matmul-time", "collective", "network", "model"),
+}
+"""Rooms of `gpuscale.answers` -> the questions that stand in them, a module each."""
+
+ELSEWHERE = {
+    "check": "gpuscale.cli.check",
+    **{
+        name: f"gpuscale.answers.{room}.{name.replace('-', '_')}"
+        for room, names in ROOMS.items()
+        for name in names
+    },
+}
 """Modules of questions that are not `gpuscale.answers.NAME`."""
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import FinetuneParameters, kept_in
-from gpuscale.core.rl.estimate import RolloutEngine
-from gpuscale.core.rl.step import RlCosts
+from gpuscale.core.finetune.rl_estimate import RolloutEngine
+from gpuscale.core.finetune.rl_step import RlCosts
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import shipped
@@ -108,8 +108,8 @@ def rl_engine(
     """
     from dataclasses import replace
 
+    from gpuscale.core.finetune.rl_estimate import RolloutEngine
     from gpuscale.core.memory.fit import usable_bytes
-    from gpuscale.core.rl.estimate import RolloutEngine
     from gpuscale.core.serving.records import Replica
     from gpuscale.io.serving import serving_site
 

@@ -138,7 +138,7 @@ def _load(path: Path, _stamp: int) -> SoftwareSpec:
     spec = checked(SoftwareSpec, _table(path), str(path))
     if not (rl := {key: value for key, value in spec.rl.items() if key != "sources"}):
         return spec.model_copy(update={"rl": {}})
-    from gpuscale.core.rl.step import RlCosts
+    from gpuscale.core.finetune.rl_step import RlCosts
 
     made = checked(RlCosts, rl, f"{path}: [rl]")
     return spec.model_copy(update={"rl": {key: getattr(made, key) for key in rl}})

@@ -143,7 +143,7 @@ class Document:
     csv_table: Table | None = None
     interrupted: bool = False  # Ctrl-C: the best so far; exit code 130
     pictures: Callable[[], Sequence[Any]] | None = None  # charts beside those of the result
-    timeline: Callable[[], Any] | None = None  # `core.timeline.Timeline` of the step
+    timeline: Callable[[], Any] | None = None  # `core.step.timeline.Timeline` of the step
     files: Mapping[Path, str | bytes] = field(default_factory=dict)  # to be written beside it
     job: Callable[[], Mapping[str, Any]] | None = None  # whole and resolved: `answers.saved`
     launch: Callable[[str], str] | None = None  # wrapper ("torchrun", "slurm") -> a launch file

@@ -18,13 +18,13 @@ from gpuscale.render.document import Document
 from gpuscale.render.palette import MEANINGS, meaning
 
 if TYPE_CHECKING:
-    from gpuscale.core.timeline.replay import Event, StepTimeline
+    from gpuscale.core.step.replay import Event, StepTimeline
 
 
 def to_trace(timeline: StepTimeline, about: Mapping[str, Any]) -> str:
     """Write a timeline as JSON: one process per pipeline stage, one thread per track.
 
-    `timeline`: of `core.timeline`. `about`: says what was asked; goes to `otherData`.
+    `timeline`: of `core.step.timeline`. `about`: says what was asked; goes to `otherData`.
     """
     events = [*_names(timeline), *map(_event, timeline.events), *_counters(timeline)]
     other = {

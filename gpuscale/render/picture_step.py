@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.search.problem import Problem
-from gpuscale.core.timeline.replay import Event, StepTimeline
+from gpuscale.core.step.replay import Event, StepTimeline
 from gpuscale.core.words import EVENT_KINDS
 from gpuscale.render.chart import Axis, Gantt, Lines, Mark, Series, Span, Stack
 from gpuscale.render.palette import LETTERS

@@ -6,8 +6,8 @@ import pytest
 from running import invoke
 
 from gpuscale.answers.ask import fields_of
-from gpuscale.answers.memory import Memory
-from gpuscale.answers.plan import Plan
+from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.plan import Plan
 from gpuscale.cli.app import run
 
 VALUES = {

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpuscale.answers.plan.idle import fewer
+from gpuscale.answers.training.plan_idle import fewer
 from gpuscale.cli.app import run
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpuscale.answers.memory import Memory
 from gpuscale.answers.serve import Serve
+from gpuscale.answers.training.memory import Memory
 
 JOBS = [
     ("llama3-8b", "dgx-h100", 1, 4096, {}),

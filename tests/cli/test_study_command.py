@@ -7,9 +7,9 @@ import pickle
 import pytest
 
 import gpuscale
+from gpuscale.answers import study_run
 from gpuscale.answers.study import Study
-from gpuscale.answers.study import run as study_run
-from gpuscale.answers.study.jobs import answer_job, read_study
+from gpuscale.answers.study_jobs import answer_job, read_study
 from gpuscale.cli.app import run
 
 GRID = """

@@ -23,7 +23,7 @@ from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.space import default_space
 from gpuscale.core.step.step import step_time
-from gpuscale.core.timeline.build import timeline
+from gpuscale.core.step.timeline import timeline
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.jobs import make_problem
 from gpuscale.io.models import load_model

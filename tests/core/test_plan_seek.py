@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.answers.plan import Plan
+from gpuscale.answers.training.plan import Plan
 from gpuscale.core.plan.scan import MOST_SIZES, SizeVerdict, doubled_sizes, largest, smallest
 
 NODES = st.sampled_from([1, 4, 8])

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.cli.app import run
-from gpuscale.core.rl import METHODS
-from gpuscale.core.rl.rollout import responses
-from gpuscale.core.rl.step import RlStep, n_tensors, roles
+from gpuscale.core.finetune.rl import METHODS
+from gpuscale.core.finetune.rl_rollout import responses
+from gpuscale.core.finetune.rl_step import RlStep, n_tensors, roles
 from gpuscale.io.models import load_model
 
 

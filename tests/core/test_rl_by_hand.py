@@ -6,13 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpuscale.core.finetune import rl_estimate as estimate
+from gpuscale.core.finetune import rl_rollout as rollout
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.method import Job, Method
 from gpuscale.core.finetune.parameters import IDEAL
-from gpuscale.core.finetune.states import optimizer
-from gpuscale.core.layout import Layout
-from gpuscale.core.rl import estimate, rollout
-from gpuscale.core.rl.estimate import (
+from gpuscale.core.finetune.rl_estimate import (
     RlJob,
     RlMemory,
     longest_job,
@@ -20,8 +19,10 @@ from gpuscale.core.rl.estimate import (
     rl_memory,
     update_job,
 )
-from gpuscale.core.rl.rollout import Responses, Rollout, responses
-from gpuscale.core.rl.step import RlCosts, RlStep, n_tensors, roles, sync_s
+from gpuscale.core.finetune.rl_rollout import Responses, Rollout, responses
+from gpuscale.core.finetune.rl_step import RlCosts, RlStep, n_tensors, roles, sync_s
+from gpuscale.core.finetune.states import optimizer
+from gpuscale.core.layout import Layout
 from gpuscale.core.serving.records import Replica
 from gpuscale.io.models import load_model
 

@@ -6,8 +6,8 @@ import pytest
 
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.job_options import JobOptions
-from gpuscale.answers.plan import Plan
-from gpuscale.answers.plan.request import job_keys
+from gpuscale.answers.training.plan import Plan
+from gpuscale.answers.training.plan_request import job_keys
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.settings import DISPATCHERS, JobSettings
 from gpuscale.core.step.records import Software
@@ -60,7 +60,7 @@ def test_deepep_takes_twenty_nodes_of_eight():
 
 
 def steps(**more):
-    from gpuscale.answers.timeline import Timeline
+    from gpuscale.answers.training.timeline import Timeline
 
     return (
         Timeline(

@@ -41,7 +41,7 @@ from gpuscale.core.stages import (
     stage_kinds,
     widest_stage,
 )
-from gpuscale.core.timeline.replay import replay
+from gpuscale.core.step.replay import replay
 from gpuscale.core.words import gb, key_words
 from gpuscale.io.models import load_model
 from gpuscale.specs.model import DenseFfn, MoeFfn

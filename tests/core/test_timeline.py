@@ -11,9 +11,9 @@ from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import stage_memories
 from gpuscale.core.schedules import SCHEDULES, in_flight, orders
+from gpuscale.core.step.replay import replay, stretched
 from gpuscale.core.step.step import step_time
-from gpuscale.core.timeline.build import timeline
-from gpuscale.core.timeline.replay import replay, stretched
+from gpuscale.core.step.timeline import timeline
 from gpuscale.core.words import EVENT_KINDS, TRACKS
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model

@@ -6,7 +6,17 @@ from gpuscale.core.layout import Layout
 from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.schedules import Pass, orders
 from gpuscale.core.step.records import Breakdown, LayerTime, Software
-from gpuscale.core.timeline.build import (
+from gpuscale.core.step.replay import (
+    Event,
+    MemoryCurve,
+    Placing,
+    StepTimeline,
+    _needs,
+    placed,
+    replay,
+    stretched,
+)
+from gpuscale.core.step.timeline import (
     Times,
     _device,
     _drawn,
@@ -18,16 +28,6 @@ from gpuscale.core.timeline.build import (
     _summaries,
     _times,
     _transfer,
-)
-from gpuscale.core.timeline.replay import (
-    Event,
-    MemoryCurve,
-    Placing,
-    StepTimeline,
-    _needs,
-    placed,
-    replay,
-    stretched,
 )
 
 LAID = Placing(

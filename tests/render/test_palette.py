@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from gpuscale.answers.finetune.rl_blocks import PHASES
-from gpuscale.answers.finetune.words import PARTS
+from gpuscale.answers.training.rl_blocks import PHASES
+from gpuscale.answers.training.tune_words import PARTS
 from gpuscale.core.words import EVENT_KINDS, MEMORY_PARTS, STEP_PARTS
 from gpuscale.render.palette import DARK_TEXT_ON, INK, MEANINGS, PAPER, SERIES, meaning
 

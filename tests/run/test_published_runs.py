@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.answers.checkpoint import Checkpoint
 from gpuscale.answers.lifetime import life_of, save_of
+from gpuscale.answers.training.checkpoint import Checkpoint
 from gpuscale.core.run.bill import Draw, Rate, carbon_kg, charge
 from gpuscale.core.run.checkpoint import (
     Saver,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measured import own_runs
 
-from gpuscale.answers.plan import Plan
+from gpuscale.answers.training.plan import Plan
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import summarise
 from gpuscale.evidence.rows_hardware import gpu_preset, measured_cluster

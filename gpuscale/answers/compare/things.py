@@ -47,7 +47,7 @@ def _cluster(spec: ClusterSpec) -> dict[str, object]:
 
 def _model(asked: WhatIf, arg: str) -> tuple[str, dict[str, object], tuple[str, ...]]:
     """Take the figures from the answer of `gpuscale model`, at its default of 8,192 tokens."""
-    from gpuscale.answers.model import Model
+    from gpuscale.answers.parts.model import Model
     from gpuscale.render.data import plain
 
     document = Model(arg, seq_len=8192, set=asked.set, calibration=asked.calibration).answer()
@@ -200,7 +200,7 @@ def _answer(path: str, found: Any) -> Thing:
 
 def _job(asked: WhatIf, path: str) -> Thing:
     """Plan a job, as `gpuscale plan --job` does."""
-    from gpuscale.answers.plan import Plan
+    from gpuscale.answers.training.plan import Plan
     from gpuscale.render.data import plain
 
     document = Plan(job=path, set=asked.set, calibration=asked.calibration).answer()

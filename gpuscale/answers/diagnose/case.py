@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 from gpuscale.answers.diagnose.figures import Figure, quantity_name, read_figures
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis.series import Log
-from gpuscale.core.rl import ROLLED_OUT
+from gpuscale.core.finetune.rl import ROLLED_OUT
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.causes import load_table, told
 

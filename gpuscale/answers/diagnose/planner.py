@@ -17,7 +17,7 @@ from gpuscale.io.models import load_model
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import RunCase
     from gpuscale.answers.launch_check.records import LaunchReport
-    from gpuscale.answers.memory import Memory
+    from gpuscale.answers.training.memory import Memory
     from gpuscale.core.diagnosis.causes import Cause
 
 Said = tuple[Predicted | None, dict[str, float]]
@@ -143,7 +143,7 @@ def _training(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     n = case.gpus
     if n is None:
         return None, {}
-    from gpuscale.answers.plan.case import best_or_closest, solve
+    from gpuscale.answers.training.plan_case import best_or_closest, solve
     from gpuscale.core.plan.records import estimate
     from gpuscale.io.jobs import step_interval
 
@@ -183,9 +183,9 @@ PER_GPU = ("tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
 
 
 def _plan_case(case: RunCase, changes: dict[str, Any], layout: Any = None) -> Any:
-    from gpuscale.answers.plan import Plan
-    from gpuscale.answers.plan.case import load_case, make_case
-    from gpuscale.answers.plan.request import batches_of, read_request, seq_len_of, suited
+    from gpuscale.answers.training.plan import Plan
+    from gpuscale.answers.training.plan_case import load_case, make_case
+    from gpuscale.answers.training.plan_request import batches_of, read_request, seq_len_of, suited
 
     said = {name: case.settings.get(name, "").lower() for name in USABLE}
     given: dict[str, Any] = {k: v for k, v in said.items() if re.fullmatch(USABLE[k], v)}
@@ -225,7 +225,7 @@ def _plan_case(case: RunCase, changes: dict[str, Any], layout: Any = None) -> An
 
 def tuning_job(case: RunCase) -> Memory | None:
     """Return a fine-tuning or RL job whose method, rows and batch are known."""
-    from gpuscale.answers.memory import Memory
+    from gpuscale.answers.training.memory import Memory
 
     method = re.search(r"qlora|dora|lora|full|dpo|ppo|grpo|rloo", case.settings.get("method", ""))
     each = case.number("micro_batch") or case.number("batch")
@@ -321,7 +321,7 @@ def _served(case: RunCase, changes: dict[str, Any]) -> Any:
 
 
 def _collective(case: RunCase, _: Mapping[str, Cause]) -> Said:
-    from gpuscale.answers.collective import Collective
+    from gpuscale.answers.parts.collective import Collective
 
     n = case.gpus
     if case.cluster is None or n is None:

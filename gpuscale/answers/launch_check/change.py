@@ -14,7 +14,7 @@ from gpuscale.launch.read.together import last_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpuscale.answers.plan.case import PlanCase
+    from gpuscale.answers.training.plan_case import PlanCase
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.records import Estimate
     from gpuscale.launch.read.found import Found

@@ -22,7 +22,7 @@ from gpuscale.launch.read.together import last_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
-    from gpuscale.answers.plan.case import PlanCase
+    from gpuscale.answers.training.plan_case import PlanCase
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.records import Estimate
     from gpuscale.launch.read.found import Found
@@ -251,7 +251,7 @@ def _trained(
     asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, launch: LaunchFiles
 ) -> Checked:
     """Check a training launch."""
-    from gpuscale.answers.plan.maturities import layout_terms
+    from gpuscale.answers.training.plan_maturities import layout_terms
     from gpuscale.io.jobs import step_interval
     from gpuscale.io.software import load_software
     from gpuscale.io.step import memory_interval_factor, one_peak
@@ -310,9 +310,9 @@ def _case(
     asked: LaunchCheck, found: Found, layout: Layout, loaded: Loaded, model: ModelSpec
 ) -> PlanCase:
     """Make the search of the same job on the same GPUs."""
-    from gpuscale.answers.plan import Plan
-    from gpuscale.answers.plan.case import make_case
-    from gpuscale.answers.plan.request import GlobalBatch, read_request
+    from gpuscale.answers.training.plan import Plan
+    from gpuscale.answers.training.plan_case import make_case
+    from gpuscale.answers.training.plan_request import GlobalBatch, read_request
 
     loaded = replace(loaded, specs={**loaded.specs, "model": model})
     request = read_request(
@@ -368,7 +368,7 @@ HELD = {"gradients": "gradients", "optimizer": "states of the optimizer"}
 
 def _best(case: PlanCase) -> Estimate | None:
     """Best layout of the same job on the same GPUs, where one fits."""
-    from gpuscale.answers.plan.case import solve
+    from gpuscale.answers.training.plan_case import solve
     from gpuscale.core.plan.records import estimate
 
     try:
@@ -379,7 +379,7 @@ def _best(case: PlanCase) -> Estimate | None:
 
 
 def _why(case: PlanCase, estimate: Estimate | None, best: Estimate | None) -> str:
-    from gpuscale.answers.plan.answer import board_of
+    from gpuscale.answers.training.plan_answer import board_of
     from gpuscale.core.plan.why import why_worse
 
     if estimate is None or best is None or estimate.step_s <= best.step_s:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.records import Checked
 from gpuscale.answers.launch_check.said import said_rows
-from gpuscale.answers.plan.text import degrees, percent, recompute, seconds
 from gpuscale.answers.summary import chance_tone
+from gpuscale.answers.training.plan_text import degrees, percent, recompute, seconds
 from gpuscale.core.layout import PRECISIONS, RECOMPUTE
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb

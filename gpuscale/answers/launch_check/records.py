@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.finetune.memory import TuningMemory
 from gpuscale.answers.origins import LAYOUT, said_by, told, unsaid
+from gpuscale.answers.training.tune_memory import TuningMemory
 from gpuscale.core.dataclasses import dataclass, field, fields, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.records import Term, made_of

@@ -14,7 +14,7 @@ from gpuscale.launch.read.kinds import KINDS
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
-    from gpuscale.answers.plan import Plan
+    from gpuscale.answers.training.plan import Plan
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.launch.read.found import Found
     from gpuscale.specs.model import ModelSpec
@@ -43,7 +43,7 @@ def with_best(report: LaunchReport, plan: Plan, launch: LaunchFiles, found: Foun
     `plan`: the launch as a question, pinned as it is. What is free: micro-batch at the same batch,
     recomputation, offload and ZeRO stage.
     """
-    from gpuscale.answers.finetune.plan import case_of
+    from gpuscale.answers.training.tune_plan import case_of
 
     try:
         case = case_of(plan, plan.cluster[0], plan.gpus[0])
@@ -69,7 +69,7 @@ def with_best(report: LaunchReport, plan: Plan, launch: LaunchFiles, found: Foun
 
 def _best(plan: Plan, have: Trial) -> Trial | None:
     """Fastest way that fits: sharded and offloaded as it is, unless that cannot be."""
-    from gpuscale.answers.finetune.plan import best_on, case_of
+    from gpuscale.answers.training.tune_plan import best_on, case_of
 
     n_gpus, stage = have.job.layout.n_gpus, have.job.layout.zero_stage
     free = replace(plan, micro_batch=None, recompute=None, recompute_layers=None)
@@ -176,9 +176,9 @@ def tuned(
     asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, launch: LaunchFiles
 ) -> Checked:
     """Check a fine-tuning launch."""
-    from gpuscale.answers.finetune.memory import TuningMemory
-    from gpuscale.answers.memory import Memory
-    from gpuscale.answers.plan import Plan
+    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.plan import Plan
+    from gpuscale.answers.training.tune_memory import TuningMemory
 
     given = _options(asked, found, model, n_gpus)
     name = asked.model or found.model_name

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.answers.finetune.case import FinetuneCase
-from gpuscale.answers.finetune.memory import case_of
-from gpuscale.answers.memory import Memory
+from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.tune_case import FinetuneCase
+from gpuscale.answers.training.tune_memory import case_of
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.method import ALL, canonical
 from gpuscale.core.finetune.states import IN_BACKWARD

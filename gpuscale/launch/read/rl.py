@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuscale.core.rl import ALL_METHODS as METHODS
+from gpuscale.core.finetune.rl import ALL_METHODS as METHODS
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys, put_unheard

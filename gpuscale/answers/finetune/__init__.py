@@ -1,1 +1,0 @@
-"""Fine-tuning: what `memory` and `plan` answer when a `--method` is named."""

@@ -1,0 +1,375 @@
+"""A fine-tuning question read: model, machine, software, and the job as the formulas take it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuscale.answers.legal import is_legal, refuse_illegal
+from gpuscale.answers.saved import command_of, saved_job
+from gpuscale.answers.training import tune_wanted as wanted
+from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL
+from gpuscale.core.dataclasses import dataclass, field, replace
+from gpuscale.core.finetune.bench import Bench
+from gpuscale.core.finetune.method import Job, Method, canonical, check
+from gpuscale.core.finetune.parameters import WEIGHTS
+from gpuscale.core.finetune.states import OPTIMIZERS, optimizer
+from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.memory.fit import usable_bytes
+from gpuscale.core.memory.parameters import FP32_BYTES
+from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
+from gpuscale.io.frameworks import day_of, framework_habits, older_ways
+from gpuscale.io.inputs import load_inputs
+from gpuscale.io.maturity import reach_of
+from gpuscale.io.software import load_software
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from gpuscale.answers.ask import Question
+    from gpuscale.answers.training.memory import Memory
+    from gpuscale.core.finetune.bench import Trial
+    from gpuscale.core.finetune.parameters import FinetuneParameters
+    from gpuscale.core.finetune.states import Optimizer
+    from gpuscale.core.habits import Habit
+    from gpuscale.io.finetune import FinetuneFigures
+    from gpuscale.io.inputs import Loaded
+    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.model import ModelSpec
+    from gpuscale.specs.software import SoftwareSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneCase:
+    """One model on one kind of GPU with one software family."""
+
+    loaded: Loaded
+    software: SoftwareSpec
+    bench: Bench
+    job: Job
+    assumed: tuple[str, ...] = field(default=())
+    habits: Mapping[str, Habit] = field(default_factory=dict)  # of the framework that was named
+    older: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # `older_ways`
+    unsaid: frozenset[str] = frozenset()  # settings that the question leaves open
+    named: bool = True  # a framework was named
+    told_maturity: str | None = None
+
+    def family(self) -> SoftwareSpec:
+        """Preset whose figures hold for the job."""
+        return family_for(self.software, self.job)
+
+    @property
+    def maturity(self) -> str:
+        """How far the job was tuned: as said, else a framework as it comes, or an own script."""
+        return self.told_maturity or ("as-it-comes" if self.named else "script")
+
+    def step_ends_s(self, trial: Trial) -> tuple[float, float]:
+        """80 % interval of a step: of the family's own tables, as wide as its maturity. [s]."""
+        width, step = self.bench.site(trial.job)[2].step_interval_factor_80, trial.step.step_s
+        reach = reach_of(self.family(), self.loaded.model.has_experts, self.maturity)
+        return reach.interval_s(step / width, step, step * width)
+
+    def warnings(self) -> list[str]:
+        """Say what the GPU cannot do as asked, and what of the model is not counted."""
+        found = list(self.loaded.warnings)
+        if self.loaded.gpu.bf16_flop_per_s is None and self.job.layout.precision == "bf16":
+            found.append(f"{self.loaded.gpu.name} has no bf16: fp16 is meant, with the same bytes")
+        if self.loaded.model.vision_params:
+            found.append(
+                "the vision tower is frozen: its weights are counted, its activations and time "
+                "are not; images are tokens of --seq-len"
+            )
+        return found
+
+
+def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
+    """Preset whose figures hold for a job: a framework that shards does so with another's engine.
+
+    LLaMA-Factory, TRL and the Trainer train with DeepSpeed under ZeRO, and a quantised base that is
+    sharded is FSDP's.
+    """
+    table, layout = software.finetune, job.layout
+    if table is None:
+        return software
+    sharded = layout.dp * layout.cp > 1
+    if table.quantised and sharded and layout.zero_stage == 3 and job.method.quantised:
+        return load_software(table.quantised)
+    if table.sharded and (
+        layout.zero_stage >= 1 or job.offload & {"parameters", "optimizer", "gradients"}
+    ):
+        return load_software(table.sharded)
+    return software
+
+
+def method_of(asked: Memory, model: ModelSpec, kind: str, habits: FinetuneParameters) -> Method:
+    """Read the method as asked, refused where no framework can run it."""
+    if kind == "full":
+        for name in ("rank", "targets", "train_embeddings"):
+            if getattr(asked, name):
+                raise GpuscaleError(
+                    f"--{name.replace('_', '-')} is for adapters, not for --method full",
+                    "for adapters write --method lora",
+                )
+    base = asked.base or ("nf4" if kind == "qlora" else "bf16")
+    if kind == "qlora" and base in ("bf16", "fp16"):
+        raise GpuscaleError(f"--method qlora over a base in {base} is --method lora")
+    habit = (
+        model.n_layers - habits.adapted_layers if kind != "full" and habits.adapted_layers else 0
+    )
+    frozen = asked.freeze or str(max(0, habit))
+    if kind != "full" and frozen == "embeddings":
+        raise GpuscaleError("--freeze embeddings is for --method full: adapters leave them so")
+    if frozen != "embeddings" and not frozen.isdecimal():
+        raise GpuscaleError(
+            f"--freeze {frozen[:40]!r}: neither `embeddings` nor a number of layers"
+        )
+    method = Method(
+        kind="lora" if kind == "qlora" else kind,
+        rank=asked.rank or habits.rank,
+        targets=tuple(map(canonical, asked.targets or habits.targets)),
+        base=base,
+        train_embeddings=asked.train_embeddings,
+        frozen_layers=0 if frozen == "embeddings" else int(frozen[:9]),
+        embeddings_frozen=frozen == "embeddings",
+    )
+    if method.frozen_layers >= model.n_layers:
+        raise GpuscaleError(f"--freeze {frozen}: the model has {model.n_layers} layers")
+    try:
+        check(model, method)
+    except ValueError as error:
+        hint = "--method qlora trains adapters over it" if kind == "full" else ""
+        raise GpuscaleError(str(error), hint) from None
+    return method
+
+
+def seq_len_of(asked: Memory, model: ModelSpec, habits: FinetuneParameters) -> int:
+    """Longest sequence of a row: as asked, the framework's habit, or a usual one."""
+    habit = habits.seq_len or DEFAULT_SEQ_LEN
+    if asked.max_len is not None and asked.seq_len not in (None, asked.max_len):
+        raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
+    longest = asked.max_len or asked.seq_len or min(habit, model.max_position or habit)
+    if asked.mean_len is not None and asked.mean_len > longest:
+        raise GpuscaleError(
+            f"--mean-len {asked.mean_len:g} is above the longest sequence, {longest}",
+            "give --max-len too",
+        )
+    return longest
+
+
+def optimizer_of(asked: Memory, habits: FinetuneParameters, fused: bool) -> Optimizer:
+    """Optimizer as asked, or the family's; `fused`: AdamW steps without temporaries."""
+    name = (asked.optimizer or habits.optimizer).strip().lower()
+    try:
+        found = optimizer(name)
+        return replace(found, temporaries=0.0) if fused and found.name == "adamw" else found
+    except ValueError:
+        raise unknown_name(
+            "optimizer", name, OPTIMIZERS, f"known: {', '.join(OPTIMIZERS)}"
+        ) from None
+
+
+def _attention_of(software: SoftwareSpec, named: str, facts: Mapping[str, str], at: Loaded) -> str:
+    """Kernel of attention by the framework's habit, for a model on a GPU."""
+    sinks = any(getattr(m, "sinks", False) for m in at.model.mixers.values())
+    own = {"family": at.model.family, "sinks": str(sinks).lower()}
+    own |= {"positions": at.model.position, "architecture": at.gpu.architecture}
+    facts = {**facts, **own}
+    found = framework_habits(named, facts) or framework_habits(software.name, facts)
+    said = found["attention"].value if "attention" in found else ""
+    usual = "flash2" if software.flash_generation == "2" else "best"
+    return str(said) if said in ("eager", "best") else usual
+
+
+def _experts_of(habits: FinetuneParameters, named: str, facts: Mapping[str, str]) -> str:
+    """How experts run: by the framework's habit, or by the classes of Transformers of that day."""
+    found = framework_habits(named, facts).get("experts")
+    if found is None and habits.expert_launch_s:
+        found = framework_habits(f"transformers:{day_of(named)}".rstrip(":"), facts)["experts"]
+    return str(found.value) if found else "loop"
+
+
+def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], FinetuneFigures]:
+    """Make the function that gives a job's figures on a cluster, each kind of job once."""
+    known: dict[tuple[str, bool, str, str, str], FinetuneFigures] = {}
+    own = finetune_parameters(software)
+
+    def site(job: Job) -> FinetuneFigures:
+        family = family_for(software, job)
+        key = (job.attention, job.compiled, job.layout.precision, job.weights, family.name)
+        if key not in known:
+            found = finetune_site(cluster, family, job)
+            chunk = own.logits_chunked_bytes  # the loss is the framework's, whatever it shards with
+            p = replace(found.parameters, offloads=own.offloads, logits_chunked_bytes=chunk)
+            known[key] = found._replace(parameters=p)
+        return known[key]
+
+    return site
+
+
+def _bench(asked: Memory, loaded: Loaded, own: SoftwareSpec, judge: SoftwareSpec) -> Bench:
+    """Return what every job of a question shares; `judge`: the framework whose rules hold."""
+    return Bench(
+        model=loaded.model,
+        facts=model_facts(loaded.model),
+        site=site_of(loaded.cluster, own),
+        usable_bytes=usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes),
+        gpus_per_node=loaded.cluster.gpus_per_node,
+        mean_tokens=asked.mean_len,
+        packed=asked.packing,
+        grouped=asked.group_by_length,
+        legal=lambda job: is_legal(loaded.model, judge, job.layout, _trained(asked, job)),
+    )
+
+
+def _trained(asked: Memory, job: Job) -> dict[str, object]:
+    """Say what a job trains, as combinations that frameworks refuse name it."""
+    task = asked.method if asked.method in RL else "sft"
+    return {**job.facts, "task": task, "packing": asked.packing, "group": asked.group}
+
+
+def make_case(
+    asked: Memory, method: str | None = None, software: str | None = None, *, searched: bool = False
+) -> FinetuneCase:
+    """Read a question about one kind of GPU.
+
+    `method`: that of an RL method's policy. `software`: taken where none is named. `searched`: what
+    is left open is looked for, so that what it is now need not run. Raises GpuscaleError for names
+    that are not known, and jobs that no framework can run.
+    """
+    if asked.model is None:
+        raise GpuscaleError(
+            "give a model", "for example `gpuscale memory llama3-8b --method qlora --gpu rtx-3090`"
+        )
+    kind, n_gpus = method or asked.method or "lora", asked.gpus or 1
+    software = software or asked.software
+    usual = wanted.default_software(kind, n_gpus)
+    chosen = software or wanted.default_software(kind, n_gpus, asked)
+    default = "" if software else chosen
+    if chosen != usual and not asked.software:
+        default = f"{chosen}, as {usual} has not what is asked"
+    asked, chosen, family = wanted.trained_by(asked, chosen, kind != "full")
+    facts = wanted.job_facts(kind, asked)
+    tuned, taken = wanted.with_habits(tuning_software(family), chosen, facts, asked.base)
+    loaded = load_inputs(
+        asked,
+        cluster=asked.where,
+        model=asked.model,
+        catalogue=asked.catalogue,
+        others={"software": tuned},
+        wires=asked.wires,
+    )
+    own: SoftwareSpec = loaded.specs["software"]
+    habits, model = finetune_parameters(own), loaded.model
+    at = replace(asked, max_len=None) if method else asked  # an RL method's is in --seq-len
+    seq_len = seq_len_of(at, model, habits)
+    offload = wanted.offload_of(asked, habits, own.name)
+    job = Job(
+        method=method_of(asked, model, kind, habits),
+        optimizer=optimizer_of(asked, habits, "fused_optimizer" in taken),
+        layout=wanted.layout_of(asked, model, own, seq_len, offload, family),
+        loss=asked.loss or habits.loss,
+        offload=frozenset(offload),
+        attention=asked.attention or _attention_of(own, chosen, facts, loaded),
+        compiled=asked.compiled or habits.compiled,
+        eval_batch=asked.eval_batch or 0,
+        weights=asked.base if asked.base in WEIGHTS else "",
+        experts=_experts_of(habits, chosen, {**facts, "family": model.family}),
+    )
+    if not searched:
+        refuse_illegal(model, family, job.layout, _trained(asked, job))
+    bench = _bench(asked, loaded, own, family)
+    unsaid = _unsaid(asked)
+    return FinetuneCase(
+        loaded,
+        own,
+        bench,
+        job,
+        assumed=_assumed(asked, job, own, family.name, default=default),
+        habits={name: habit for name, habit in taken.items() if name in unsaid},
+        older=older_ways(asked.software, facts) if asked.software else {},
+        unsaid=unsaid,
+        named=bool(asked.software),
+        told_maturity=asked.maturity,
+    )
+
+
+def _assumed(
+    asked: Memory, job: Job, software: SoftwareSpec, named: str, default: str
+) -> tuple[str, ...]:
+    """Say what the question leaves open and the answer takes; `default`: family nobody chose."""
+    found = []
+    if job.method.adapts and not asked.rank:
+        found.append(f"rank {job.method.rank} (--rank)")
+    if job.method.adapts and not asked.targets:
+        found.append(f"{', '.join(job.method.targets)} (--targets)")
+    if asked.loss is None and job.loss == "fused":
+        found.append("loss fused: no logits are held (--loss eager: they are)")
+    if asked.optimizer is None:
+        found.append(f"{job.optimizer.name} (--optimizer)")
+    if asked.max_len is None and asked.seq_len is None:
+        found.append(f"sequences of {job.layout.seq_len:,} tokens (--seq-len)")
+    if asked.mean_len is None:
+        padding = "attention over whole rows" if asked.packing else "no padding"
+        found.append(f"{padding} (--mean-len)")
+    if default:
+        found.append(f"software {default} (--software)")
+    figures = family_for(software, job)
+    p = finetune_parameters(figures)
+    all_bf16 = p.full_master_bytes == 0.0 and p.full_weights_bytes < FP32_BYTES
+    if default and job.method.kind == "full" and all_bf16:
+        found.append("weights and their states bf16 (--software trl trains them in fp32)")
+    if figures is not software:
+        found.append(f"figures of {figures.name}, which {software.name} shards with")
+    if named != software.name:
+        found.append(f"{software.name}, as {named} is what pretraining runs by")
+    return tuple(found)
+
+
+def _unsaid(asked: Memory) -> frozenset[str]:
+    """Name the settings that the question leaves open, as habits do."""
+    told = {
+        "seq_len": asked.max_len or asked.seq_len or asked.max_response,
+        "recompute": asked.recompute or asked.recompute_layers,
+        "micro_batch": asked.micro_batch,
+        "loss": asked.loss,
+        "optimizer": asked.optimizer,
+        "zero_stage": asked.zero,
+        "weights": asked.base,
+    }
+    return frozenset(name for name, value in told.items() if not value and value != 0)
+
+
+def job_of(
+    asked: Question, case: FinetuneCase, job: Job, said: str, rl: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Keep a job whole, as `launch` reads it; `rl`: fields of a step of RL."""
+    method, p = job.method, finetune_parameters(case.software)
+    whole = method.adapts and method.base == "bf16" and p.frozen_bytes == FP32_BYTES
+    along = "optimizer" in job.offload and p.offload_gradients
+    tuning: dict[str, Any] = {
+        "method": method.kind,
+        "base": "fp32" if whole else method.base,
+        "optimizer": job.optimizer.name,
+        "tuning.loss": job.loss,
+        "tuning.attention": job.attention,
+        "offload_parameters": "parameters" in job.offload,
+        "offload_gradients": "gradients" in job.offload and not along,  # else ZeRO-Offload's own
+        "compiled": job.compiled,
+        "packing": case.bench.packed,
+        "mean_len": case.bench.mean_tokens,
+    }
+    if method.adapts:
+        tuning |= {"lora_rank": method.rank, "lora_alpha": 2 * method.rank}
+        tuning |= {"targets": list(method.targets), "train_embeddings": method.train_embeddings}
+    else:
+        tuning |= {"frozen_layers": method.frozen_layers}
+        tuning |= {"embeddings_frozen": method.embeddings_frozen}
+    return saved_job(
+        case.loaded.model,
+        case.loaded.cluster,
+        case.software.name,
+        job.layout,
+        tuning={**tuning, **(rl or {})},
+        command=command_of(asked),
+        estimate=(said,),
+    )

@@ -1,0 +1,175 @@
+"""Whether a fine-tuning or RL job fits: over the settings that the question leaves open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from gpuscale.answers.training.tune_case import FinetuneCase
+from gpuscale.core.finetune.bench import BenchChange, Trial
+from gpuscale.core.finetune.method import Job
+from gpuscale.core.finetune.parameters import WEIGHTS
+from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
+from gpuscale.core.numeric import Z80
+from gpuscale.core.verdict import LENGTHS, SLIGHT, Open, Verdict, between, deciding, moving, ways
+from gpuscale.io.finetune import finetune_parameters
+from gpuscale.io.step import spread
+
+PRIORS: dict[str, dict[str, float]] = {
+    "recompute": {"full": 0.7, "none": 0.3},
+    "loss": {"eager": 0.75, "fused": 0.25},
+    "micro_batch": {"1": 0.7, "4": 0.3},
+    "optimizer": {"adamw": 0.85, "adamw-8bit": 0.15},
+    "zero_stage": {"3": 0.85, "2": 0.15},
+    "adapters' zero_stage": {"3": 0.7, "0": 0.3},
+    "weights": {"fp32": 0.7, "bf16": 0.3},
+}
+"""Setting -> ways that people have it around an engine, with their weights: priors, for those whose
+framework has no counted examples. What was taken stands for the heavier way."""
+
+TAKEN = 0.85
+"""Weight of what a named framework does by itself, and of what an answer takes where none is named
+and says so: prior. A script around an engine may do either."""
+
+
+def _taken(case: FinetuneCase) -> dict[str, str]:
+    """Return what a job has of each setting that may be open."""
+    job = case.job
+    layout, full, p = job.layout, not job.method.adapts, case.bench.site(job)[2]
+    found = {
+        "recompute": layout.recompute,
+        "loss": job.loss,
+        "micro_batch": str(layout.micro_batch_size),
+    }
+    if full:
+        found["optimizer"] = _own(job)
+    kept = p.full_weights_bytes if full else p.frozen_bytes
+    taken = next((name for name, each in WEIGHTS.items() if each == kept), "bf16")
+    open_ = taken == "fp32" or "weights" in case.older
+    if open_ and not (full and p.full_master_bytes) and not job.method.quantised:
+        found["weights"] = taken
+    if layout.dp > 1 and job.method.shardable:
+        found["zero_stage"] = str(layout.zero_stage)
+    return found
+
+
+def _own(job: Job) -> str:
+    """Optimizer of a job, as `--optimizer` has it."""
+    return job.optimizer.name + IN_BACKWARD * job.optimizer.in_backward
+
+
+OPTIONS = {"zero_stage": "--zero", "weights": "--base"}
+"""Settings whose option has another name."""
+
+
+def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
+    """List settings of a job that nobody said, with the weight of what was taken and of the rest.
+
+    The weights are the shares of the framework's own examples where these were counted, else
+    priors: what a framework does by itself weighs more than what scripts around an engine do.
+    Where no version is said, some jobs run with an older one.
+    """
+    found = []
+    chosen = bool(finetune_parameters(case.software).sharded)  # by scripts, of what they run on
+    for field, taken in _taken(case).items():
+        habit, prior = case.habits.get(field), PRIORS[field]
+        shares = dict(habit.shares or {}) if habit and case.named else {}
+        if field in ("optimizer", "zero_stage") and not (shares or (chosen and not habit)):
+            continue  # what the framework has is all that it runs with
+        if case.job.method.adapts:
+            prior = PRIORS.get(f"adapters' {field}", prior)
+        if taken not in shares:
+            first = TAKEN if habit or not case.named else max(prior.values())
+            other = next(v for v in (*prior, "full") if v != taken)
+            shares = {taken: first, other: 1.0 - first}
+        older = case.older.get(field, {})
+        shares = {v: w * (1.0 - math.fsum(older.values())) for v, w in shares.items()}
+        shares |= {v: w + shares.get(v, 0.0) for v, w in older.items()}
+        ways_ = ((shares.pop(taken), taken), *((w, v) for v, w in shares.items()))
+        option = OPTIONS.get(field, "--" + field.replace("_", "-"))
+        found.append(Open(field, option, ways_))
+    found.append(Open("seq_len", "--seq-len", LENGTHS))
+    return tuple(s for s in found if s.field in case.unsaid)
+
+
+def as_set(job: Job, values: Mapping[str, str]) -> Job:
+    """Return the job with open settings set."""
+    layout = job.layout
+    factor = float(values.get("seq_len", 1.0))
+    micro = int(values.get("micro_batch", layout.micro_batch_size))
+    layout = replace(
+        layout,
+        recompute=values.get("recompute", layout.recompute),
+        seq_len=max(1, round(layout.seq_len * factor)),
+        micro_batch_size=micro,
+        global_batch_size=max(1, layout.n_micro_batches) * layout.dp * micro,
+        zero_stage=int(values.get("zero_stage", layout.zero_stage)),
+    )
+    kept = {name: values.get(name, getattr(job, name)) for name in ("loss", "weights")}
+    made = replace(job, layout=layout, **kept)
+    if values.get("optimizer", _own(job)) != _own(job):
+        made = replace(made, optimizer=optimizer(values["optimizer"]))
+    if layout.recompute != "full" and job.layout.recompute == "full":
+        return made.on_host(job.offload - {"activations"})
+    return made
+
+
+def far_from_measured(case: FinetuneCase, job: Job, rl: bool) -> list[str]:
+    """Name what of a job was measured less than the rest."""
+    layout = job.layout
+    kinds = {f.kind for f in case.loaded.model.ffns.values()}
+    marks = {
+        "offload": bool(job.offload),
+        "context": layout.cp > 1,
+        "split": layout.tp * layout.pp > 1,
+        "experts": "moe" in kinds,
+        "rl": rl,
+        "old stack": job.attention == "eager",
+        "unnamed": not case.named,
+    }
+    return [name for name, holds in marks.items() if holds]
+
+
+def verdict_of(
+    case: FinetuneCase,
+    job: Job,
+    chosen: Sequence[str] = (),
+    peak_bytes: Callable[[Job, Mapping[str, str]], float] | None = None,
+) -> Verdict:
+    """Verdict of a job.
+
+    `chosen`: settings that the answer itself chose and tells. `peak_bytes`: of a step of RL, under
+    open settings.
+    """
+    rl = peak_bytes is not None
+    at = replace(case, job=job, unsaid=case.unsaid - set(chosen))
+
+    def peak(values: Mapping[str, str]) -> float:
+        made = as_set(job, values)
+        return peak_bytes(made, values) if peak_bytes else case.bench.memory(made).total_bytes
+
+    # `--base` has another meaning in RL
+    moves = moving((s for s in open_settings(at) if not rl or s.field != "weights"), peak)
+    settings = [s for s, _ in moves]
+    cases = [(w, peak(values)) for w, values in ways(settings)]
+    how, usable = spread(), case.bench.usable_bytes
+    family = case.bench.site(job)[2].interval_factor_80
+    width = how.width(family, far_from_measured(case, job, rl))
+    settled = not settings and not rl  # of RL a question says never all
+    p = how.chance(cases, usable, width, settled=settled)
+    low, high = between(cases, max(SLIGHT, math.log(family)) / Z80)
+    asks = deciding(moves, cases[0][1], usable, job.layout.seq_len)
+    return Verdict(p, low, high, asks)
+
+
+def said_enough(case: FinetuneCase, trial: Trial) -> BenchChange | None:
+    """Return the one open setting that makes a job fit once it is said to be as it was taken."""
+    for s in open_settings(case):
+        told = replace(case, unsaid=case.unsaid - {s.field})
+        if s.field != "seq_len" and verdict_of(told, case.job).fits:
+            at, step_s = trial.memory.total_bytes, trial.step.step_s
+            return BenchChange(
+                s.field, f"{s.option} {s.ways[0][1]}", 0.0, at, step_s, 0.0, fits=True
+            )
+    return None
