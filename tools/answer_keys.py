@@ -69,12 +69,12 @@ def written() -> str:
         "from collections.abc import Callable",
         "from typing import Any, Literal, ParamSpec, overload",
         "",
-        "from gpuscale.answers.answer import Answer",
     ]
+    imports = ["from gpuscale.answers.answer import Answer"]
     classes, overloads = ["", 'P = ParamSpec("P")'], []
     for function, question in sorted(asked()):
         command = function.replace("_", "-")
-        parts.append(f"from {question_of(command).__module__} import {question}")
+        imports.append(f"from {question_of(command).__module__} import {question}")
         classes.append(f"\nclass {question}Answer(Answer):")
         for of, keys in keys_of(command).items():
             said = "".join(f"            {key!r},\n" for key in keys).replace("'", '"')
@@ -85,7 +85,7 @@ def written() -> str:
         classes.append("    @overload\n    def __getitem__(self, key: str) -> Any: ...")
         line = f"def asks(question: Callable[P, {question}]) -> Callable[P, {question}Answer]: ..."
         overloads.append(f"@overload\n{line}")
-    return "\n".join([*parts, *classes, "", *overloads]) + "\n"
+    return "\n".join([*parts, *sorted(imports), *classes, "", *overloads]) + "\n"
 
 
 def same() -> bool:

@@ -4,19 +4,19 @@ from typing import Any, Literal, ParamSpec, overload
 
 from gpuscale.answers.answer import Answer
 from gpuscale.answers.calibrate import Calibrate
-from gpuscale.answers.training.checkpoint import Checkpoint
-from gpuscale.answers.parts.collective import Collective
 from gpuscale.answers.compare import Compare
 from gpuscale.answers.diagnose import Diagnose
 from gpuscale.answers.explain import Explain
+from gpuscale.answers.parts.collective import Collective
 from gpuscale.answers.parts.matmul_time import MatmulTime
-from gpuscale.answers.training.memory import Memory
 from gpuscale.answers.parts.model import Model
 from gpuscale.answers.parts.network import Network
-from gpuscale.answers.training.plan import Plan
 from gpuscale.answers.parts.roofline import Roofline
 from gpuscale.answers.serve import Serve
 from gpuscale.answers.study import Study
+from gpuscale.answers.training.checkpoint import Checkpoint
+from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.plan import Plan
 from gpuscale.answers.training.timeline import Timeline
 from gpuscale.answers.validate import Validate
 
