@@ -16,8 +16,7 @@ import pytest
 from running import shown as shown_by
 
 from gpuscale.answers.table import COMMANDS
-from gpuscale.cli.help import OTHERS
-from gpuscale.cli.options import SHOWN
+from gpuscale.cli.help import OTHERS, SHOWN
 from gpuscale.core.model.mixers import AnyMixer
 
 ROOT = Path(__file__).resolve().parent.parent

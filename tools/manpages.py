@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 
 from gpuscale.answers.table import COMMANDS
-from gpuscale.cli.app import other_help
 from gpuscale.cli.help import OTHERS, help_text
+from gpuscale.cli.parser import other_help
 from gpuscale.version import __version__
 
 

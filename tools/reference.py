@@ -52,8 +52,8 @@ def help_text(command: str) -> str:
 def cli_page() -> str:
     """Write the reference of the command line."""
     from gpuscale.answers.table import COMMANDS
-    from gpuscale.cli.app import other_help
     from gpuscale.cli.help import OTHERS
+    from gpuscale.cli.parser import other_help
 
     parts = [
         "# Command line",

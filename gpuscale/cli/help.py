@@ -142,7 +142,7 @@ def _page(
     said = inspect.cleandoc(question.__doc__ or "").split("\n\n")[0].replace("\n", " ")
     page = [f"Usage: gpuscale {question.NAME} {usage} [OPTIONS]".replace("  ", " "), ""]
     page += [*wrap(said, width), ""]
-    rows = [(n, _about(n, a)) for n, a in arguments]
+    rows = [(n, about(n, a)) for n, a in arguments]
     shown = [[x for x in lines if x.group == g] for g in groups]
     longest = max((len(x.flags) for part in shown for x in part if len(x.flags) <= 26), default=8)
     column = min(28, max(longest, *(len(n) for n, _ in rows), 8) + 4) if rows else longest + 4
@@ -175,7 +175,7 @@ def _rows(rows: Sequence[tuple[str, str]], column: int, width: int) -> Iterator[
         yield from (" " * column + line for line in rest)
 
 
-def _about(name: str, asked: Asked[Any]) -> str:
+def about(name: str, asked: Asked[Any]) -> str:
     """Help of an argument, and how it is given by name."""
     if asked.kind == "many":
         return asked.help

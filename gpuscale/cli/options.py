@@ -1,194 +1,48 @@
-"""A question as a command: its fields as options; its answer printed and saved, its exit code."""
+"""A question as a command of typer: its fields as options."""
 
 from __future__ import annotations
 
 import inspect
-import os
-import re
-import sys
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from gpuscale.answers.answer import ask, what_if
 from gpuscale.answers.ask import Asked, Question, fields_of
-from gpuscale.answers.progress import listen
+from gpuscale.cli.answering import answered
 from gpuscale.cli.completion import completer
-from gpuscale.cli.failures import complain, one_line
-from gpuscale.cli.help import FORMATS, SHOWN, default_text
-from gpuscale.cli.quick import CONTEXT, QuickCommand
-from gpuscale.core.dataclasses import dataclass
-from gpuscale.errors import Exit, GpuscaleError, unknown_name
-from gpuscale.render.layers import named, usual
+from gpuscale.cli.help import SHOWN, about, default_text
+from gpuscale.cli.words import REPEATED, by_name, placed
+from gpuscale.errors import GpuscaleError
 
-if TYPE_CHECKING:
-    from gpuscale.answers.requirements import Requirement
-    from gpuscale.render.document import Document
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+"""Help of a command and of all."""
 
 
-def emit(
-    document: Document, shown: Shown, held: Sequence[Requirement] = (), keys: Iterable[str] = ()
-) -> None:
-    """Print a document in the wanted format and write it to the files asked for.
+class NamedCommand(TyperCommand):
+    """One command, whose arguments may be given by name too: ``--cluster dgx-h100``."""
 
-    Warnings and failed requirements go to stderr; exit 1 for an answered no.
-    """
-    extra: dict[str, object] = {}
-    if shown.explain:
-        from gpuscale.render.data import plain
+    question: type[Question]
 
-        if not document.terms:
-            complain("warning", "this answer has no recorded formulas")
-        extra["explain"] = plain(document.terms)
-    verdicts = []
-    if held:
-        from gpuscale.answers.requirements import check_all
-
-        verdicts = check_all(held, document.result, document.command, keys)
-        extra["requirements"] = verdicts
-    seen = document  # a detail that it does not have is told before a file is written
-    if shown.format == "text" or (shown.show and shown.format == "markdown"):
-        from gpuscale.render.layers import layer
-
-        seen = layer(document, shown.show)
-    if shown.output or document.files:
-        from gpuscale.cli.failures import command_line
-        from gpuscale.render.save import file_content, save
-
-        line = command_line(document.command)
-        made = {path: file_content(document, path, extra, line) for path in shown.output}
-        save({**document.files, **made})
-    _print(seen, shown, extra)
-    if shown.format != "json":
-        for warning in document.warnings:
-            complain("warning", one_line(warning))
-    failed = [v for v in verdicts if not v.met]
-    for v in failed:
-        complain("failed", one_line(f"{v.requirement}: have {v.have}, need {v.need}"))
-    if document.interrupted:
-        raise typer.Exit(int(Exit.INTERRUPT))
-    if failed or document.answered_no:
-        raise typer.Exit(int(Exit.NO))
-
-
-def _print(document: Document, shown: Shown, extra: dict[str, object]) -> None:
-    if shown.plot:
-        document = _with_pictures(document)
-    if shown.format == "text":
-        from gpuscale.render.text import print_document
-
-        print_document(document, sys.stdout, explain=shown.explain)
-        return
-    from gpuscale.render.output import write
-    from gpuscale.render.save import rendered
-
-    utf = (sys.stdout.encoding or "").lower().startswith("utf")
-    write(sys.stdout, rendered(document, shown.format, extra, ascii_only=not utf))
-
-
-def _with_pictures(document: Document) -> Document:
-    """Add the pictures in letters at the end."""
-    import shutil
-    from dataclasses import replace
-
-    from gpuscale.render.pictures_known import pictures
-    from gpuscale.render.terminal import drawn
-
-    width = shutil.get_terminal_size((100, 24)).columns
-    charts = [drawn(chart, width) for chart in pictures(document)]
-    if not charts:
-        complain("warning", "this answer has no picture")
-    return replace(document, blocks=[*document.blocks, *charts])
-
-
-WAIT_S = 0.5
-STEP_S = 0.2
-
-
-class Bar:
-    """Writes the share done over itself, or how long it works; None takes the line away."""
-
-    def __init__(self) -> None:
-        self.shown = False
-        self.words = ""
-        self.start_s = time.monotonic()
-        self.next_s = self.start_s + WAIT_S
-        self.wanted = sys.stderr is not None and sys.stderr.isatty()
-
-    def __call__(self, share: float | None, words: str) -> None:
-        """Show how far the search is."""
-        self.words = words
-        if share is None:
-            self._clear()
-            return
-        if not self.wanted or time.monotonic() < self.next_s:
-            return
-        filled = round(30 * share)
-        bar = "#" * filled + "." * (30 - filled)
-        self._write(words or f"searching  {bar}  {100 * share:3.0f} % ")
-
-    @contextmanager
-    def ticking(self) -> Iterator[None]:
-        """Show, while something works, that it does, where it says nothing of itself."""
-        if not self.wanted:
-            yield
-            return
-        over = threading.Event()
-        clock = threading.Thread(target=self._tick, args=(over,), daemon=True)
-        clock.start()
-        try:
-            yield
-        finally:
-            over.set()
-            clock.join()
-            self._clear()
-
-    def _tick(self, over: threading.Event) -> None:
-        while not over.wait(STEP_S):
-            now = time.monotonic()
-            if now >= self.next_s + STEP_S:
-                self._write(f"{self.words or 'working'}  {now - self.start_s:.0f} s")
-
-    def _write(self, text: str) -> None:
-        self.next_s = time.monotonic() + STEP_S
-        sys.stderr.write(f"\r{text:<70}")
-        sys.stderr.flush()
-        self.shown = True
-
-    def _clear(self) -> None:
-        if self.shown:
-            sys.stderr.write("\r" + " " * 70 + "\r")
-            sys.stderr.flush()
-        self.shown = False
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """How an answer is shown: the options that every command takes."""
-
-    format: str = "text"
-    explain: bool = False  # print the terms of the answer too
-    require: tuple[Requirement, ...] = ()
-    output: tuple[Path, ...] = ()  # files to write; the ending says the format
-    plot: bool = False  # draw the pictures in the terminal too
-    show: tuple[str, ...] = ()  # details; none: the summary, and in files everything
-
-
-KINDS: dict[str, Any] = {"require": list[str], "output": list[str], "format_": str, "show": str}
-"""Of the options of `SHOWN` that take a value; the others are flags."""
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Put arguments that are given by name where their place is."""
+        names = by_name(self.question)
+        if any(a.partition("=")[0] in names for a in args):
+            flags = {o for p in self.params for o in p.opts if getattr(p, "is_flag", False)}
+            try:
+                args = placed(args, names, list(dict.fromkeys(names.values())), flags)
+            except ValueError as error:
+                hint = f"for example `{self.question.EXAMPLE}`"
+                raise GpuscaleError(str(error), hint) from None
+        return super().parse_args(ctx, args)
 
 
 def _shown_parameter(name: str) -> inspect.Parameter:
     """Make typer's parameter of an option that every command takes."""
     flags, metavar, text = SHOWN[name]
     option = typer.Option(*flags.split(", "), metavar=metavar or None, help=text)
-    kind = KINDS[name] | None if name in KINDS else bool
-    return _keyword(f"shown_{name}", Annotated[kind, option], None if name in KINDS else False)
+    kind: Any = (list[str] if name in REPEATED else str) | None if metavar else bool
+    return _keyword(f"shown_{name}", Annotated[kind, option], None if metavar else False)
 
 
 def command_of(question: type[Question]) -> Any:
@@ -199,25 +53,8 @@ def command_of(question: type[Question]) -> Any:
     """
 
     def run(**given: Any) -> None:
-        if "output_len" in given:
-            _tokens_of_old(given)
-        shown = read_shown({name: given.pop(f"shown_{name}") for name in SHOWN})
-        try:
-            asked = question(**{k: v for k, v in given.items() if v not in (None, (), [], False)})
-        except GpuscaleError as error:
-            hint = error.hint or f"see `gpuscale {question.NAME} --help`"
-            raise GpuscaleError(error.message, hint) from None
-        keys = asked.known_keys() if shown.require and hasattr(asked, "known_keys") else ()
-        if keys:
-            from gpuscale.answers.requirements import refuse_unknown
-
-            refuse_unknown(shown.require, keys)
-        bar = Bar()
-        listen(bar)
-        sweeping = bool(what_if(asked))
-        with bar.ticking():
-            document = ask(asked, shown.require if sweeping else ())
-        emit(document, shown, () if sweeping else shown.require, keys)
+        if code := answered(question, given):
+            raise typer.Exit(int(code))
 
     parameters = [
         _parameter(name, asked, argument) for name, (asked, argument) in fields_of(question).items()
@@ -229,35 +66,11 @@ def command_of(question: type[Question]) -> Any:
     first = inspect.cleandoc(question.__doc__ or "").split("\n\n")[0].replace("\n", " ")
     epilog = f"\b\nExample:\n  {question.EXAMPLE}"
     small.command(
-        question.NAME, help=first, epilog=epilog, cls=QuickCommand, context_settings=CONTEXT
+        question.NAME, help=first, epilog=epilog, cls=NamedCommand, context_settings=CONTEXT
     )(run)
     made = typer.main.get_command(small)
-    made.names = _by_name(question)  # type: ignore[attr-defined]
-    made.example = question.EXAMPLE  # type: ignore[attr-defined]
+    made.question = question  # type: ignore[attr-defined]
     return made
-
-
-_LENGTHS = re.compile(r"[\d.,]+[kKmM]?|(lognormal|exp|exponential|uniform|fixed):.*|sharegpt")
-
-
-def _tokens_of_old(given: dict[str, Any]) -> None:
-    """Take ``--output 300`` as tokens of an answer, as it was at first; a file has an ending."""
-    files = given["shown_output"] or []
-    tokens = [word for word in files if _LENGTHS.fullmatch(word)]
-    if tokens and given["output_len"] is None:
-        given["output_len"] = tokens[-1]
-        given["shown_output"] = [word for word in files if word not in tokens]
-
-
-def _by_name(question: type[Question]) -> dict[str, str]:
-    """Options under which a person may give an argument, as ``--cluster`` of ``collective``."""
-    found = fields_of(question).items()
-    return {
-        flag: name
-        for name, (asked, argument) in found
-        if argument and asked.kind != "many"
-        for flag in (f"--{name.replace('_', '-')}", *asked.flags)
-    }
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -268,56 +81,17 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 def _parameter(name: str, asked: Asked[Any], argument: bool) -> inspect.Parameter:
     """Make typer's parameter of a field; its value reaches the field as typed."""
     kind: Any = {"flag": bool, "many": list[str]}.get(asked.kind, str)
-    complete = completer(asked.complete or name)
-    about: dict[str, Any] = {
-        "help": asked.help,
+    more: dict[str, Any] = {
+        "help": about(name, asked) if argument else default_text(asked),
         "metavar": None if argument and asked.metavar == "N" else asked.metavar,
-        "autocompletion": complete,
+        "autocompletion": completer(asked.complete or name),
     }
     if argument:
         given = asked.default is ...
-        if asked.kind != "many":
-            spelled = " or ".join((f"--{name.replace('_', '-')}", *asked.flags))
-            about["help"] = f"{asked.help} Also as {spelled}."
-        option = typer.Argument(**about)
         default: Any = inspect.Parameter.empty if given else None
-        return _keyword(name, Annotated[kind if given else kind | None, option], default)
-    about["help"] = default_text(asked)
-    flags = [f"--{name.replace('_', '-')}", *asked.flags]
+        place = typer.Argument(**more)
+        return _keyword(name, Annotated[kind if given else kind | None, place], default)
+    option = typer.Option(f"--{name.replace('_', '-')}", *asked.flags, **more)
     if asked.kind == "flag":
-        return _keyword(name, Annotated[bool, typer.Option(*flags, **about)], False)
-    return _keyword(name, Annotated[kind | None, typer.Option(*flags, **about)], None)
-
-
-def read_shown(given: Mapping[str, Any]) -> Shown:
-    """Read how to show the answer; a wrong option is told before anything is computed."""
-    require, output = given["require"], given["output"]
-    if require:
-        from gpuscale.answers.requirements import read_requirement
-
-        require = map(read_requirement, require)
-    if output:
-        from gpuscale.render.save import check_target
-
-        output = map(check_target, output)
-    return Shown(
-        _format(given["json_"], given["format_"]),
-        given["explain"],
-        tuple(require or ()),
-        tuple(output or ()),
-        given["plot"],
-        named(given["show"]) if given["show"] else usual(),
-    )
-
-
-def _format(as_json: bool, asked: str | None) -> str:
-    """Format by the flags, then by GPUSCALE_FORMAT, else text."""
-    where, name = "`--format`", asked.lower() if asked else None
-    if name is None and not as_json:
-        where = "GPUSCALE_FORMAT"
-        name = os.environ.get("GPUSCALE_FORMAT", "").lower() or "text"
-    if name is not None and name not in FORMATS:
-        raise unknown_name(f"format in {where}:", name, FORMATS, f"known: {', '.join(FORMATS)}")
-    if as_json and name not in (None, "json"):
-        raise GpuscaleError(f"`--json` and `--format {name}` differ", "give one of them")
-    return name or "json"
+        return _keyword(name, Annotated[bool, option], False)
+    return _keyword(name, Annotated[kind | None, option], None)

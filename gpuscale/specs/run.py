@@ -5,21 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated
 
-from gpuscale.core.bounds import (
-    Fraction,
-    PositiveInt,
-    Pue,
-    Seconds,
-    Share,
-    Usd,
-    UsdPerKwh,
-    Watts,
-    Within,
-)
+from gpuscale.core import bounds
 from gpuscale.core.quantity import MAX_ABS
 from gpuscale.specs.fields import BytesPerS, Spec
 
-NonNegative = Annotated[float, Within(0, MAX_ABS)]
+NonNegative = Annotated[float, bounds.Within(0, MAX_ABS)]
 
 
 class SwitchSpec(Spec):
@@ -28,16 +18,16 @@ class SwitchSpec(Spec):
     name: str
     title: str = ""
     fabric: str = ""
-    n_cages: PositiveInt
+    n_cages: bounds.PositiveInt
     cage_bytes_per_s: BytesPerS  # one direction
-    splits: tuple[PositiveInt, ...] = (1,)  # ports that a cage can be
+    splits: tuple[bounds.PositiveInt, ...] = (1,)  # ports that a cage can be
     manager_takes_ports: bool = True  # the fabric manager uses host ports
-    module_limit_w: Watts | None = None
+    module_limit_w: bounds.Watts | None = None
     switch_module: str = ""
     host_module: str = ""
-    chassis_low_w: Watts | None = None
-    chassis_high_w: Watts | None = None
-    price_usd: Usd | None = None
+    chassis_low_w: bounds.Watts | None = None
+    chassis_high_w: bounds.Watts | None = None
+    price_usd: bounds.Usd | None = None
     price_date: str = ""
     sources: dict[str, str] = field(default_factory=dict)
 
@@ -66,13 +56,13 @@ class FleetRow(Spec):
 class RecoveryRow(Spec):
     """Time from a failure until the job runs again."""
 
-    detect_s: Seconds
-    restart_s: Seconds
-    at_gpus: PositiveInt
-    per_doubling_s: Seconds
-    least_s: Seconds
-    hang_frac: Fraction  # of the stops
-    hang_s: Seconds  # until one is seen
+    detect_s: bounds.Seconds
+    restart_s: bounds.Seconds
+    at_gpus: bounds.PositiveInt
+    per_doubling_s: bounds.Seconds
+    least_s: bounds.Seconds
+    hang_frac: bounds.Fraction  # of the stops
+    hang_s: bounds.Seconds  # until one is seen
     source: str
 
 
@@ -88,16 +78,16 @@ class StoreRow(Spec):
 class PeopleRow(Spec):
     """Share of the time that people cost, with its range."""
 
-    frac: Share
-    low: Share
-    high: Share
+    frac: bounds.Share
+    low: bounds.Share
+    high: bounds.Share
     source: str
 
 
 class PowerRow(Spec):
     """AC power of a kind of node."""
 
-    load: Fraction
+    load: bounds.Fraction
     per_tdp: NonNegative
     low: NonNegative
     high: NonNegative
@@ -109,8 +99,8 @@ class SiteRow(Spec):
 
     grid_g_per_kwh: NonNegative
     year: str = ""
-    pue: Pue
-    usd_per_kwh: UsdPerKwh | None = None
+    pue: bounds.Pue
+    usd_per_kwh: bounds.UsdPerKwh | None = None
     market_g_per_kwh: NonNegative | None = None
     place: str = ""
     source: str
@@ -126,9 +116,9 @@ class EmbodiedRow(Spec):
 class ModuleRow(Spec):
     """A pluggable module."""
 
-    links: PositiveInt
+    links: bounds.PositiveInt
     link_bytes_per_s: BytesPerS
-    power_w: Watts
+    power_w: bounds.Watts
     source: str
 
 
@@ -136,7 +126,7 @@ class LinkRow(Spec):
     """Price of an optical link."""
 
     link_bytes_per_s: BytesPerS
-    price_usd: Usd
+    price_usd: bounds.Usd
     price_date: str
     source: str
 
@@ -144,8 +134,8 @@ class LinkRow(Spec):
 class NvlinkRow(Spec):
     """A generation of NVLink."""
 
-    links_per_gpu: PositiveInt
-    ports_per_chip: PositiveInt
+    links_per_gpu: bounds.PositiveInt
+    ports_per_chip: bounds.PositiveInt
     source: str
 
 
@@ -159,7 +149,7 @@ class PartRow(Spec):
 class PurchaseRow(Spec):
     """Price of a machine to buy."""
 
-    node_usd: Usd
-    gpus_per_node: PositiveInt
+    node_usd: bounds.Usd
+    gpus_per_node: bounds.PositiveInt
     date: str
     source: str

@@ -12,7 +12,8 @@ from running import invoke
 
 from gpuscale.answers.schema import schema_of
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.cli.app import app, run
+from gpuscale.cli.app import run
+from gpuscale.cli.parser import app
 
 MATMUL = "matmul-time b200 64 4096 8192"
 JOBS = """

@@ -38,7 +38,7 @@ def asked_once(monkeypatch):
             known[at] = ask(question, require)
         return known[at]
 
-    monkeypatch.setattr("gpuscale.cli.options.ask", ask_once)
+    monkeypatch.setattr("gpuscale.cli.answering.ask", ask_once)
     return known
 
 

@@ -59,7 +59,14 @@ main()
 
 
 @pytest.mark.parametrize(
-    "name", ["gpuscale.cli.failures", "gpuscale.cli.app", "typer", "gpuscale.io.inputs", "tomli"]
+    "name",
+    [
+        "gpuscale.cli.failures",
+        "gpuscale.cli.app",
+        "gpuscale.cli.answering",
+        "gpuscale.io.inputs",
+        "tomli",
+    ],
 )
 def test_ctrl_c_during_imports_is_130(name):
     done = subprocess.run(

@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.origins import told
 from gpuscale.answers.serve import case as cases
+from gpuscale.answers.serve import measured
 from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines
-from gpuscale.answers.serve.measured import (
-    FINAL_REQUESTS,
-    Price,
-    at_the_edge,
-    confirmed,
-    given_price,
-    kv_tokens,
-    price_of,
-    row_of,
-    widths,
-)
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
 from gpuscale.answers.serve.summary import age_text, habits_line, taken_of
 from gpuscale.answers.serve.tight import settled
@@ -75,7 +65,7 @@ def _several(asked: Serve) -> Document:
     known = {name: cases.case_of(a) for name, a in one.items()}
     found, owner = [], {}
     for name, case in known.items():
-        usd = price_of(asked, case).usd_per_gpu_hour if asked.objective == "cost" else None
+        usd = measured.price_of(asked, case).usd_per_gpu_hour if asked.objective == "cost" else None
         if asked.objective == "cost" and usd is None:
             raise GpuscaleError(f"no price of {case.loaded.gpu.name} is known", "give --price")
         mine = cases.candidates(one[name], case)
@@ -110,21 +100,21 @@ def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> 
     from gpuscale.answers.serve.terms import terms_of
     from gpuscale.render.document import Document
 
-    price = price_of(asked, case)
+    price = measured.price_of(asked, case)
     if choice.best is None:
         raise GpuscaleError("no replica is as small as the GPUs given", "give more with --gpus")
-    best = confirmed(choice.best, wanted)
+    best = measured.confirmed(choice.best, wanted)
     choice = replace(choice, found=(best, *choice.found[1:]))
     rows: list[ServeRow] = []
     shown: LoadResult | None = None
     for found in choice.found[:ROWS]:
-        n = FINAL_REQUESTS if found is best else 3_000
-        row, load = row_of(found, wanted, price, case.loaded.gpu.tdp_w, n)
+        n = measured.FINAL_REQUESTS if found is best else 3_000
+        row, load = measured.row_of(found, wanted, price, case.loaded.gpu.tdp_w, n)
         rows.append(row)
         shown = load if found is best else shown
     result = _answer(asked, case, wanted, choice, (best, rows, shown, price))
     said = head(case, wanted, choice, result)
-    if edge := at_the_edge(case, best.candidate.what):
+    if edge := measured.at_the_edge(case, best.candidate.what):
         result = replace(result, fits=False, meets=False)
         said = f"{edge} {said}"
     points = serve_summary(asked, case, best, said, result)
@@ -173,7 +163,7 @@ def _answer(
     case: ServeCase,
     wanted: Wanted,
     choice: Choice,
-    shown: tuple[FoundReplica, list[ServeRow], LoadResult | None, Price],
+    shown: tuple[FoundReplica, list[ServeRow], LoadResult | None, measured.Price],
 ) -> ServeAnswer:
     best, rows, load, price = shown
     what, row = best.candidate.what, rows[0]
@@ -181,7 +171,7 @@ def _answer(
     replica = None if isinstance(what, PooledService) else service.replica
     alone = None if isinstance(what, PooledService) or asked.only else service.closed(1, 1)
     gathers = bool(replica and replica.dp_attention > 1) * service.site.software.gather_passes
-    ttft_width, tpot_width = widths(case, best, wanted)
+    ttft_width, tpot_width = measured.widths(case, best, wanted)
     limited = wanted.limits.ttft is not None or wanted.limits.tpot is not None
     closed = wanted.concurrency is not None or wanted.burst is not None
     meets = row.verdict == "meets" if limited else best.copies > 0 and load is not None
@@ -209,8 +199,8 @@ def _answer(
         tpot_error_frac=load.tpot_error_frac if load else None,
         time_s=load.time_s if load and wanted.rate_per_s is None and closed else None,
         usd_per_gpu_hour=price.usd_per_gpu_hour,
-        bill=_bill(asked, case, row, given_price(asked)),
-        kv_tokens=kv_tokens(service),
+        bill=_bill(asked, case, row, measured.given_price(asked)),
+        kv_tokens=measured.kv_tokens(service),
         sequences_with_room=service.sequences_with_room,
         n_requests=load.n_requests if load else 0,
         n_preempted=load.n_preempted if load else 0,

@@ -9,23 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from gpuscale.core import rules
 from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.layout import ORDERS, RECOMPUTE
 from gpuscale.core.model.params import ModelWeights
-from gpuscale.core.rules import (
-    RuleFacts,
-    against_batch,
-    against_cp,
-    against_ep,
-    against_offload,
-    against_pp,
-    against_recompute,
-    against_schedule,
-    against_sequence_parallel,
-    against_tp,
-    against_zero,
-)
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.stages import stage_kinds
 
@@ -124,7 +112,7 @@ def powers_of_two(limit: int) -> tuple[int, ...]:
     return tuple(1 << i for i in range(max(1, limit).bit_length()))
 
 
-def default_space(facts: RuleFacts, domain_gpus: int, precision: str = "bf16") -> Space:
+def default_space(facts: rules.RuleFacts, domain_gpus: int, precision: str = "bf16") -> Space:
     """Space that is searched where nothing is pinned.
 
     Everything that the framework of `facts` offers: TP up to two scale-up domains, at most 64; CP
@@ -140,11 +128,13 @@ def default_space(facts: RuleFacts, domain_gpus: int, precision: str = "bf16") -
         parted = min(parted, max(1, facts.seq_len // LEAST_TOKENS))
     searched = [s for s in SCHEDULES.values() if s.searched]
     return Space(
-        tp=tuple(d for d in parts if d <= widest and not against_tp(d, facts)),
+        tp=tuple(d for d in parts if d <= widest and not rules.against_tp(d, facts)),
         cp=tuple(d for d in parts if d in powers_of_two(parted)),
         cp_kind=soft.cp_kinds or (DEFAULT_CONTEXT,),
         pp=tuple(
-            d for d in parts if d <= min(facts.n_layers, MOST_PP) and not against_pp(d, 1, facts)
+            d
+            for d in parts
+            if d <= min(facts.n_layers, MOST_PP) and not rules.against_pp(d, 1, facts)
         ),
         ep=divisors(facts.n_experts) if moe and soft.expert_parallel else (1,),
         etp=_splits_of_experts(facts),
@@ -173,43 +163,45 @@ def default_space(facts: RuleFacts, domain_gpus: int, precision: str = "bf16") -
     )
 
 
-def _splits_of_experts(facts: RuleFacts) -> tuple[int, ...]:
+def _splits_of_experts(facts: rules.RuleFacts) -> tuple[int, ...]:
     """Degrees of TP that experts are split by: one of their own, or that of all the rest."""
     if facts.runs_on.experts_over_data:
         return (AS_TP,) if facts.n_experts else (1,)
     return (1, AS_TP) if max(facts.expert_widths, default=0) >= WIDE_EXPERT else (1,)
 
 
-def grids(space: Space, facts: RuleFacts) -> Iterator[ProcessGrid]:
+def grids(space: Space, facts: rules.RuleFacts) -> Iterator[ProcessGrid]:
     """Walk the allowed process grids."""
     for tp in space.tp:
-        if facts.n_gpus % tp or against_tp(tp, facts):
+        if facts.n_gpus % tp or rules.against_tp(tp, facts):
             continue
         for cp in space.cp:
             kinds = space.cp_kind if cp > 1 else space.cp_kind[:1]
             for kind in kinds:
-                if (facts.n_gpus // tp) % cp or against_cp(cp, kind, tp, facts):
+                if (facts.n_gpus // tp) % cp or rules.against_cp(cp, kind, tp, facts):
                     continue
                 for pp in space.pp:
                     dp, rest = divmod(facts.n_gpus // tp // cp, pp)
-                    if rest or against_pp(pp, 1, facts) or (space.dp and dp not in space.dp):
+                    if rest or rules.against_pp(pp, 1, facts) or (space.dp and dp not in space.dp):
                         continue
                     if facts.global_batch_size % dp == 0:
                         yield ProcessGrid(tp, cp, kind, pp, dp)
 
 
-def expert_degrees(space: Space, facts: RuleFacts, grid: ProcessGrid) -> list[tuple[int, int]]:
+def expert_degrees(
+    space: Space, facts: rules.RuleFacts, grid: ProcessGrid
+) -> list[tuple[int, int]]:
     """Return the allowed (ep, etp) of a grid."""
     return [
         (ep, etp)
         for ep in space.ep
         if not facts.settings.refused_by(1, 1, ep, "none")
         for etp in dict.fromkeys(e if e != AS_TP else grid.tp for e in space.etp)
-        if not against_ep(ep, etp, grid.tp, grid.cp, grid.dp, facts)
+        if not rules.against_ep(ep, etp, grid.tp, grid.cp, grid.dp, facts)
     ]
 
 
-def micro_batches(space: Space, facts: RuleFacts, grid: ProcessGrid) -> list[int]:
+def micro_batches(space: Space, facts: rules.RuleFacts, grid: ProcessGrid) -> list[int]:
     """Return the allowed micro-batch sizes of a grid.
 
     A micro-batch that CP divides is left out where the space has it without CP: as many tokens on a
@@ -218,32 +210,34 @@ def micro_batches(space: Space, facts: RuleFacts, grid: ProcessGrid) -> list[int
     tried, cp = space.micro_batch_size, grid.cp
     if cp > 1 and 1 in space.cp and not space.dp:
         tried = tuple(b for b in tried if b % cp or b // cp not in tried)
-    return [b for b in tried if not against_batch(b, grid.dp, facts)]
+    return [b for b in tried if not rules.against_batch(b, grid.dp, facts)]
 
 
-def recomputes(space: Space, facts: RuleFacts, pp: int) -> list[tuple[str, int | None]]:
+def recomputes(space: Space, facts: rules.RuleFacts, pp: int) -> list[tuple[str, int | None]]:
     """(mode, layers per stage) choices: `full` also on a part of the layers of a stage."""
     stage = -(-facts.n_layers // pp)
     quarters = {max(1, stage * q // 4) for q in (1, 2, 3)} - {stage}
     parts = space.recompute_layers if space.recompute_layers is not None else sorted(quarters)
     chosen: list[tuple[str, int | None]] = []
     for mode in space.recompute:
-        if against_recompute(mode, None, facts) or facts.settings.refused_by(1, 1, 2, mode):
+        if rules.against_recompute(mode, None, facts) or facts.settings.refused_by(1, 1, 2, mode):
             continue
         whole = space.whole_recompute or any(n >= stage for n in parts)
         if mode != "full" or whole:
             chosen.append((mode, None))
         if mode == "full":
             chosen += [
-                (mode, n) for n in parts if n < stage and not against_recompute(mode, n, facts)
+                (mode, n)
+                for n in parts
+                if n < stage and not rules.against_recompute(mode, n, facts)
             ]
     return chosen
 
 
-def sequence_parallels(space: Space, facts: RuleFacts, grid: ProcessGrid) -> list[bool]:
+def sequence_parallels(space: Space, facts: rules.RuleFacts, grid: ProcessGrid) -> list[bool]:
     """Return the allowed choices of sequence parallelism, which means something with TP only."""
     tried = space.sequence_parallel if grid.tp > 1 else space.sequence_parallel[:1]
-    return [on for on in tried if not against_sequence_parallel(on, grid.tp, grid.cp, facts)]
+    return [on for on in tried if not rules.against_sequence_parallel(on, grid.tp, grid.cp, facts)]
 
 
 def orders(space: Space, grid: ProcessGrid) -> tuple[str, ...]:
@@ -263,14 +257,16 @@ def overlap_tps(space: Space, tp: int) -> tuple[bool, ...]:
     return space.overlap_tp if tp > 1 else space.overlap_tp[:1]
 
 
-def tails(space: Space, facts: RuleFacts, grid: ProcessGrid, micro_batch_size: int) -> list[Tail]:
+def tails(
+    space: Space, facts: rules.RuleFacts, grid: ProcessGrid, micro_batch_size: int
+) -> list[Tail]:
     """Return the allowed assemblies of a grid."""
     schedules, rest = assemblies(space, facts, grid, micro_batch_size)
     return [t._replace(schedule=s, vpp=v) for s, v in schedules for t in rest]
 
 
 def assemblies(
-    space: Space, facts: RuleFacts, grid: ProcessGrid, micro_batch_size: int
+    space: Space, facts: rules.RuleFacts, grid: ProcessGrid, micro_batch_size: int
 ) -> tuple[list[tuple[str, int]], list[Tail]]:
     """Return the allowed (schedule, vpp) of a grid, and the rest of an assembly; any pair goes."""
     _, cp, _, pp, dp = grid
@@ -279,7 +275,7 @@ def assemblies(
         (s, v)
         for s in space.schedule
         for v in (space.vpp if s == "interleaved" else (1,))
-        if not against_schedule(s, v, pp, m, facts)
+        if not rules.against_schedule(s, v, pp, m, facts)
         and not facts.settings.refused_by(pp, v, 2, "none")
     ]
     if space.even_chunks:
@@ -291,7 +287,7 @@ def assemblies(
         (z, g)
         for z in space.zero_stage
         for g in ((*whole, *space.shard_group_size) if z == 3 else (None,))
-        if not against_zero(z, g, pp, dp, cp, facts) and (g is None or 1 < g < ranks)
+        if not rules.against_zero(z, g, pp, dp, cp, facts) and (g is None or 1 < g < ranks)
         if len(space.zero_stage) == 1 or z not in asked
         if ranks > 1 or (z == space.zero_stage[0] and not space.sharded)
     ]
@@ -311,7 +307,7 @@ def assemblies(
         for opp in overlap_pp
         for opt in space.offload_optimizer
         for act in space.offload_activations
-        if not against_offload(opt, act, facts)
+        if not rules.against_offload(opt, act, facts)
     ]
     return schedules, rest
 
@@ -328,7 +324,7 @@ def dealings(
     rule: str,
     pp: int,
     schedules: Sequence[tuple[str, int]],
-    facts: RuleFacts,
+    facts: rules.RuleFacts,
 ) -> dict[int, list[tuple[str, int]]]:
     """(schedule, vpp) pairs by how they deal kinds of layer to stages: vpp of the first -> pairs.
 

@@ -9,12 +9,7 @@ from __future__ import annotations
 from math import fsum, log2
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.network.expected import (
-    LinkTraffic,
-    destination_nodes,
-    expected_collective_time_s,
-    traffic_time_s,
-)
+from gpuscale.core.network import expected
 from gpuscale.core.serving.kernels import rounded
 
 if TYPE_CHECKING:
@@ -80,11 +75,11 @@ def exchange_s(
     inside = max(1, min(ep, site.domain))
     nodes = ep / inside
     each = local_tokens * replica.dp_attention / replica.group  # tokens of one GPU
-    met = destination_nodes(ffn.top_k, nodes, ffn.n_route_groups or None)
+    met = expected.destination_nodes(ffn.top_k, nodes, ffn.n_route_groups or None)
     time_s = 0.0
     for op, element in (("moe-dispatch", DISPATCH_BYTES), ("moe-combine", COMBINE_BYTES)):
         one = rounded(each) * width * element
-        traffic = LinkTraffic(
+        traffic = expected.LinkTraffic(
             inner_bytes=one * min(ffn.top_k, ep) * (1.0 - 1.0 / inside),
             outer_bytes=one * met * (1.0 - 1.0 / nodes),
             inner_hops=log2(inside),
@@ -93,7 +88,7 @@ def exchange_s(
         key = (op, traffic, ep)
         found = site.memo.get(key)
         if found is None:
-            found = traffic_time_s(traffic, op, n=ep, n_in=inside, **_links(site))
+            found = expected.traffic_time_s(traffic, op, n=ep, n_in=inside, **_links(site))
             site.memo[key] = found
         time_s += found + _crossed_s(site, nodes > 1.0)
     return time_s
@@ -134,7 +129,7 @@ def _raw_s(
     site: ServingSite, op: str, size_bytes: float, n: int, algorithm: str, away: bool
 ) -> float:
     inside = 1 if away else max(1, min(n, site.domain))
-    return expected_collective_time_s(
+    return expected.expected_collective_time_s(
         op, size_bytes, n_ranks=n, n_in_domain=inside, algorithm=algorithm, **_links(site)
     )
 
