@@ -10,6 +10,7 @@ from gpuscale.answers.validate.served import predict_inference_rows
 from gpuscale.answers.validate.tuned import predict_finetune_rows, scored_quantities, verdicts
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.errors import GpuscaleError
+from gpuscale.evidence import score_runs
 from gpuscale.evidence.records import (
     ROW_COLUMNS,
     ErrorSummary,
@@ -23,13 +24,6 @@ from gpuscale.evidence.records import (
 from gpuscale.evidence.rows_hardware import Rows
 from gpuscale.evidence.score_collectives import predict_collective_rows
 from gpuscale.evidence.score_gemm import predict_gemm_rows
-from gpuscale.evidence.score_runs import (
-    RankingScore,
-    layout_choices,
-    own_copy,
-    predict_layout_rows,
-    predict_run_rows,
-)
 from gpuscale.foreign import csv_cell
 from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
 from gpuscale.render.save import check_target
@@ -50,8 +44,10 @@ class ScoreSection:
     total: ErrorSummary
     by_class: dict[str, list[ErrorSummary]]
     memory: ErrorSummary | None = None
-    choices: list[RankingScore] = field(default_factory=list)  # layouts: clean groups, "all" last
-    choices_all_rows: list[RankingScore] = field(default_factory=list)
+    choices: list[score_runs.RankingScore] = field(
+        default_factory=list
+    )  # layouts: clean groups, "all" last
+    choices_all_rows: list[score_runs.RankingScore] = field(default_factory=list)
     unpredicted: dict[str, list[str]] = field(default_factory=dict)
     worst: list[dict[str, Any]] = field(default_factory=list)
 
@@ -89,8 +85,8 @@ def scores_document(asked: Validate) -> Document:
 def predicted(name: str, rows: Rows, calibration: str | None = None) -> list[ScoredRow]:
     """Predict what one of `FILES`, or rows of it, measured."""
     predict: dict[str, Callable[..., list[ScoredRow]]] = {
-        "runs": predict_run_rows,
-        "layouts": predict_layout_rows,
+        "runs": score_runs.predict_run_rows,
+        "layouts": score_runs.predict_layout_rows,
         "gemm": predict_gemm_rows,
         "collectives": predict_collective_rows,
         "inference": predict_inference_rows,
@@ -100,7 +96,7 @@ def predicted(name: str, rows: Rows, calibration: str | None = None) -> list[Sco
 
 def own_files() -> dict[str, Path]:
     """Files of the package's own copy, one for each of `FILES`."""
-    folder = own_copy("training_runs").parent
+    folder = score_runs.own_copy("training_runs").parent
     kinds = {f.name.partition(".")[0].removeprefix("training_"): f for f in folder.glob("*.csv*")}
     return {name: kinds[name] for name in FILES}
 
@@ -170,8 +166,8 @@ def section(name: str, found: list[ScoredRow]) -> ScoreSection:
         total=summarise(counted, "all"),
         by_class=by,
         memory=_memory(found),
-        choices=layout_choices(found) if layouts else [],
-        choices_all_rows=layout_choices(found, False) if layouts else [],
+        choices=score_runs.layout_choices(found) if layouts else [],
+        choices_all_rows=score_runs.layout_choices(found, False) if layouts else [],
         unpredicted=unpredicted(found),
         worst=bad,
     )

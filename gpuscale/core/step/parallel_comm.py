@@ -14,13 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
+from gpuscale.core.network import expected
 from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration, slowed_link
-from gpuscale.core.network.expected import (
-    NVLS_MIN_RANKS,
-    bound_s,
-    deduplicated_frac,
-    expected_collective_time_s,
-)
 from gpuscale.core.step.records import Hardware
 
 
@@ -94,8 +89,10 @@ def collective_s(
     inside = split_group(hw, n_ranks, stride)[0]
     fabric, up, out = step_fabric(hw, frac), hw.scaleup_bytes_per_s, hw.scaleout_bytes_per_s
     if fabric is None:
-        in_switch = hw.in_switch_reduction and inside >= NVLS_MIN_RANKS
-        return bound_s(op, n_bytes, n_ranks, inside, up, out / network_frac, in_switch=in_switch)
+        in_switch = hw.in_switch_reduction and inside >= expected.NVLS_MIN_RANKS
+        return expected.bound_s(
+            op, n_bytes, n_ranks, inside, up, out / network_frac, in_switch=in_switch
+        )
     return calls * _expected_s(
         op,
         n_bytes / calls,
@@ -120,7 +117,7 @@ def _expected_s(
     network_frac: float,
 ) -> float:
     """Time of one call, as `collective` gives it over the slowed links; memoised. [s]."""
-    return expected_collective_time_s(
+    return expected.expected_collective_time_s(
         op,
         size_bytes,
         n_ranks=n_ranks,
@@ -163,7 +160,7 @@ def all_to_all_s(
     is taken.
     """
     outside = split_group(hw, n_ranks, stride)[1]
-    share = deduplicated_frac(copies, outside, max_domains or None) if copies else 1.0
+    share = expected.deduplicated_frac(copies, outside, max_domains or None) if copies else 1.0
     if dispatch_frac is not None:
         return 0.5 * math.fsum(
             collective_s(hw, op, n_ranks, stride, size * n_bytes, network_frac=share)
