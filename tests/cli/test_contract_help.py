@@ -69,7 +69,7 @@ def test_help_lists_every_command(capsys):
         ("from gpuscale.cli.app import run; run(['explain', 'mfu'])", ""),
         ("from gpuscale.cli.app import run; run(['matmul-time', 'h100', '8', '8', '8'])", ""),
         ("from gpuscale.cli.app import run; run(['memory', 'gpt2', '--cluster', 'dgx-h100'])", ""),
-        ("from gpuscale.cli.app import run; run(['memory', '--typo'])", "typer"),
+        ("from gpuscale.cli.app import run; run(['memory', '--typo'])", "pydantic typer"),
     ],
 )
 def test_only_what_is_needed_is_imported(code, loaded):
