@@ -61,10 +61,9 @@ def read_words(question: type[Question], args: Sequence[str]) -> dict[str, Any] 
 
 def by_name(question: type[Question]) -> dict[str, str]:
     """Options under which a person may give an argument, as ``--cluster`` of ``collective``."""
-    found = fields_of(question).items()
     return {
         flag: name
-        for name, (asked, argument) in found
+        for name, (asked, argument) in fields_of(question).items()
         if argument and asked.kind != "many"
         for flag in (f"--{name.replace('_', '-')}", *asked.flags)
     }
