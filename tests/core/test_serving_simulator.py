@@ -62,7 +62,7 @@ def test_one_request():
     assert out.end_s == [pytest.approx(2.51 + 10 * 0.010)]
 
 
-def test_the_first_pass_with_several_prompts_compiles_its_kernels():
+def test_a_cold_server_compiles_its_kernels_in_the_first_pass_with_several_prompts():
     """Once, in a closed loop; a pass of one prompt alone was tried by the server itself."""
     apart, loop = Traffic([100, 100], [1, 1], [0.0, 9.0]), Traffic([100] * 4, [1] * 4, [], 2)
     for traffic in (apart, Traffic([100, 100], [1, 1], [], 1)):
@@ -70,6 +70,7 @@ def test_the_first_pass_with_several_prompts_compiles_its_kernels():
     late, usual = run(loop, compiled_s=1.5), run(loop)
     more = [a - b for a, b in zip(late.end_s, usual.end_s, strict=True)]
     assert more == pytest.approx([1.5] * 4)
+    assert run(loop, compiled_s=1.5, compiled_prompts=2).end_s == usual.end_s
 
 
 def test_the_first_prompts_of_a_cold_server_take_longer():

@@ -52,7 +52,8 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
     limits = meaning("scenario", f"{spec.name} {row.get('scenario', '')}")
     if kind == "offline" and limits:
         loads |= dict(zip(("ttft", "tpot"), limits.split(), strict=True))
-    cold = kind == "closed" and meaning("cold", note) is not None
+    met = f"{engine} {row.get('gpu')} {row.get('precision')} {note}"
+    cold = kind == "closed" and meaning("cold", met) is not None
     cache = re.search(r"kv[ -]cache (bf16|fp8|fp16)", note)
     setting = (engine, row.get("gpu"), row.get("precision"), "tp", row.get("tp"), row.get("spec"))
     scripts = f"{kind} {row.get('source')} {' '.join(map(str, setting))} {at_once} in flight"

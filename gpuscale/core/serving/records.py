@@ -141,7 +141,8 @@ class ServingSoftware:
     request_s: Seconds = 0.02  # a request's way in and out: HTTP, tokeniser, first schedule
     intake_s: Seconds = 2e-3  # of it, during which the server takes no other: one reader
     handover_s: Seconds = 0.0  # from a prefill to a decode worker, beside the cache's way
-    compiled_s: Seconds = 0.0  # of the first pass with several prompts in fp8: kernels are compiled
+    compiled_s: Seconds = 0.0  # of a cold server: a pass of many prompts compiles its kernels
+    compiled_prompts: int = 1  # that a pass may have without
     serial_host: bool = False  # the GPU waits while the host prepares a pass
     serial_drafts: bool = False  # the same where there are drafts
     whole_prompts: bool = False  # a pass reads the longest context that is promised in one

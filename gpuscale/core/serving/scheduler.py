@@ -45,7 +45,8 @@ class Scheduler:
     poll_passes: int = 0  # decode passes between two looks at the prompts that came
     poll_prompts: float = math.inf  # of them with which nobody waits for the next look
     cold_s: float = 0.0  # more for each of the prompts that a closed loop starts with
-    compiled_s: float = 0.0  # more for its first pass with several prompts
+    compiled_s: float = 0.0  # more for its first pass with more prompts than so many
+    compiled_prompts: int = 1
 
     def __post_init__(self) -> None:
         """Refuse limits that let nothing through."""

@@ -143,8 +143,9 @@ class Service(UnderLoad):
             prefilled=self.prefilled,
             poll_passes=0 if self.prefilled else poll,
             poll_prompts=covering(ranks) if gathers else math.inf,
-            cold_s=self.site.kernels.cold_s if demand.cold else 0.0,
-            compiled_s=soft.compiled_s if self.replica.ffn_format.startswith("fp8") else 0.0,
+            cold_s=self.site.kernels.cold_s if demand.cold and not soft.compiled_s else 0.0,
+            compiled_s=soft.compiled_s if demand.cold else 0.0,
+            compiled_prompts=soft.compiled_prompts,
         )
 
     @property

@@ -268,7 +268,7 @@ class SimulatedEngine:
         if self.cold > 0:
             whole_s += s.cold_s * len(done)
             self.cold -= len(done)
-        if self.compiled_s and len(done) > 1:
+        if self.compiled_s and len(done) > s.compiled_prompts:
             whole_s += self.compiled_s
             self.compiled_s = 0.0
         # one prompt alone goes through the stages before the next tokens, several at a time
