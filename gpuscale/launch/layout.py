@@ -8,7 +8,7 @@ from dataclasses import fields
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import ranks_of, settle
-from gpuscale.launch.read.found import Found
+from gpuscale.launch.found import Found
 from gpuscale.specs.model import ModelSpec
 from gpuscale.specs.software import SoftwareSpec
 

@@ -11,7 +11,7 @@ from running import invoke
 
 from gpuscale.foreign import comment, csv_cell, fenced, here_document, markdown, markdown_cell
 from gpuscale.io import guard
-from gpuscale.launch.read.secrets import Hidden
+from gpuscale.launch.secrets import Hidden
 
 tool = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "attack.py"))
 BOMBS = tool["bombs"]()

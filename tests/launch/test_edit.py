@@ -8,10 +8,10 @@ import pytest
 from running import invoke
 from test_write import DATA, job_of
 
+from gpuscale.launch.dialects.plan import launch_script
 from gpuscale.launch.dialects.write import options
-from gpuscale.launch.edit import KINDS, changed
-from gpuscale.launch.plan import launch_script
 from gpuscale.launch.read.detect import read_launch
+from gpuscale.launch.read.edit import KINDS, changed
 
 FIELDS = (
     *("tp", "pp", "vpp", "cp", "ep", "etp", "stage_layers", "dp_replicate", "zero_stage"),

@@ -6,9 +6,9 @@ import pytest
 
 from gpuscale.cli.app import run
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.gpus import gpu_named
 from gpuscale.launch.layout import layout_of
 from gpuscale.launch.read.detect import read_launch
-from gpuscale.launch.read.gpus import gpu_named
 
 
 def read(text, name="run.sh", **variables):

@@ -20,9 +20,9 @@ from gpuscale.answers.training.memory import Memory
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software
 from gpuscale.launch.dialects.heard import known_keys
+from gpuscale.launch.dialects.plan import launch_script
 from gpuscale.launch.dialects.write import options
 from gpuscale.launch.layout import layout_of
-from gpuscale.launch.plan import launch_script
 from gpuscale.render.data import plain
 
 FINE_TUNING = {

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.bash.run import read_script
-from gpuscale.launch.read.found import UNSET
 
 CASES = [
     ("run --a 1 # comment", [["run", "--a", "1"]]),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.training.plan_case import PlanCase
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.records import Estimate
-    from gpuscale.launch.read.found import Found
+    from gpuscale.launch.found import Found
 
     LayoutOf = Callable[[Found], Layout]
 
@@ -56,10 +56,10 @@ def change_of_files(
     `layout_of`: lays out what files say. Returns: the change as a unified diff, none where no
     option of the layout can be set; and what the changed files, read again, still have otherwise.
     """
+    from gpuscale.launch.dialects.plan import chunks_of
     from gpuscale.launch.dialects.write import options as written_options
-    from gpuscale.launch.edit import KINDS, changed, diff
     from gpuscale.launch.job import TrainingLaunch
-    from gpuscale.launch.plan import chunks_of
+    from gpuscale.launch.read.edit import KINDS, changed, diff
 
     if found.kind not in KINDS:
         return (), ()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.training.plan_case import PlanCase
     from gpuscale.core.layout import Layout
     from gpuscale.core.plan.records import Estimate
-    from gpuscale.launch.read.found import Found
+    from gpuscale.launch.found import Found
     from gpuscale.specs.model import ModelSpec
 
 ADAPTED = ("lora", "qlora", "dora")

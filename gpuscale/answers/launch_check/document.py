@@ -15,7 +15,7 @@ from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 from gpuscale.io.presets import known_names
 from gpuscale.launch.read.kinds import KINDS
-from gpuscale.launch.read.secrets import Hidden
+from gpuscale.launch.secrets import Hidden
 from gpuscale.render.document import Block, Column, Document, Drawn, Facts, Point, Table, Text
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import read_text, shown_name
+from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.dump import launch_of_log
 from gpuscale.launch.read.files import started_by
-from gpuscale.launch.read.found import UNSET
 from gpuscale.launch.read.notebook import is_notebook
 from gpuscale.launch.read.together import ANYWHERE, MOST_FILES, last_of
 

@@ -11,7 +11,7 @@ from gpuscale.core.dataclasses import dataclass, field, fields, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.records import Term, made_of
 from gpuscale.core.run.bill import Bill
-from gpuscale.launch.read.found import Found, Said
+from gpuscale.launch.found import Found, Said
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
@@ -114,7 +114,7 @@ def with_origins(
 ) -> LaunchReport:
     """Report with who said each value: a line of a file, the person, a habit, a default."""
     from gpuscale.io.software import load_software
-    from gpuscale.launch.edit import line_of
+    from gpuscale.launch.read.edit import line_of
 
     usual, first = Found(""), next(iter(files))
     read = (f.name for f in fields(Found) if getattr(found, f.name) != getattr(usual, f.name))

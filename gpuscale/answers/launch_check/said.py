@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuscale.core.words import DEGREES
-from gpuscale.launch.read.found import Found, Said
+from gpuscale.launch.found import Found, Said
 
 
 def said_rows(said: Said, method: str) -> list[tuple[str, str, str]]:

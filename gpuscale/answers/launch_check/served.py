@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.records import ServeAnswer
-    from gpuscale.launch.read.found import Found
+    from gpuscale.launch.found import Found
     from gpuscale.specs.model import ModelSpec
 
 USUAL = 1024 + 256

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.training.plan import Plan
     from gpuscale.core.finetune.bench import Trial
-    from gpuscale.launch.read.found import Found
+    from gpuscale.launch.found import Found
     from gpuscale.specs.model import ModelSpec
 
 KEYS = {
@@ -112,7 +112,7 @@ def _change_of_files(
     launch: LaunchFiles, found: Found, changes: tuple[Change, ...]
 ) -> tuple[tuple[str, ...], tuple[Change, ...]]:
     """Diff of the files, and what they still have otherwise with it."""
-    from gpuscale.launch.edit import changed, diff
+    from gpuscale.launch.read.edit import changed, diff
     from gpuscale.launch.read.notebook import is_notebook
 
     keys = KEYS_OF.get(found.kind, KEYS)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.launch.read.nested import nest
+from gpuscale.launch.dialects.nested import nest
 
 
 def text_of(form: str, table: Mapping[str, Any]) -> str:

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from gpuscale.io.toml import Table
+from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import known_options, launch_table
-from gpuscale.launch.read.found import UNSET, Found
 
 NEUTRAL = frozenset(launch_table("keys")["neutral"])
 """Values with which a key changes nothing."""

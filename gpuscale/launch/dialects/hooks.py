@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects import megatron, meshes
-from gpuscale.launch.read.found import MEGATRON_KEYS
+from gpuscale.launch.found import MEGATRON_KEYS
 from gpuscale.launch.wrap import filled
 
 Fields = Mapping[str, Any]

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.heard import NEUTRAL, says_how
+from gpuscale.launch.found import UNSET, Found, named_model
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.found import UNSET, Found, named_model
 
 if TYPE_CHECKING:
-    from gpuscale.launch.read.nested import Nested
+    from gpuscale.launch.dialects.nested import Nested
     from gpuscale.specs.framework import FrameworkFile, RowSpec
 
 Fields = Mapping[str, Any]
-"""What is said of a job: names of `launch.read.found.Found`, of its tables with a dot before."""
+"""What is said of a job: names of `launch.found.Found`, of its tables with a dot before."""
 
 _WORDS = launch_table("words")["rows"]
 REST: Table = _WORDS["rest"]

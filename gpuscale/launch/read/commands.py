@@ -6,7 +6,9 @@ import re
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.nested import Nested, nest
 from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read import (
     containers,
@@ -22,9 +24,7 @@ from gpuscale.launch.read import (
     trainer,
     verl,
 )
-from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.kinds import KINDS, of_table
-from gpuscale.launch.read.nested import Nested, nest
 from gpuscale.launch.read.tables import key_values
 
 _WORDS = launch_table("words")["commands"]

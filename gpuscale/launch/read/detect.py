@@ -12,6 +12,9 @@ from gpuscale.errors import GpuscaleError, NoLaunch
 from gpuscale.io.calibration import merged
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.nested import nest
+from gpuscale.launch.found import Found, main_of
+from gpuscale.launch.gpus import gpu_of_file, number_of_file
 from gpuscale.launch.read import (
     commands,
     containers,
@@ -29,6 +32,12 @@ from gpuscale.launch.read import (
     trainer,
     verl,
 )
+from gpuscale.launch.read.bash.launchers import (
+    OF_THE_MACHINE,
+    outside_variables,
+    put_machine,
+    read_size,
+)
 from gpuscale.launch.read.bash.run import read_document, read_script
 from gpuscale.launch.read.bash.words import Script, unknown_to_all
 from gpuscale.launch.read.commands import command
@@ -40,11 +49,7 @@ from gpuscale.launch.read.files import (
     read_modelfile,
     started_by,
 )
-from gpuscale.launch.read.found import Found, main_of
-from gpuscale.launch.read.gpus import gpu_of_file, number_of_file
 from gpuscale.launch.read.kinds import KINDS, of_table
-from gpuscale.launch.read.launchers import OF_THE_MACHINE, outside_variables, put_machine, read_size
-from gpuscale.launch.read.nested import nest
 from gpuscale.launch.read.pretraining import neox_keys
 from gpuscale.launch.read.program_text import ANY_YAML
 from gpuscale.launch.read.tables import as_flags, flat, llama_factory_v1, tables_in, yaml_tables

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.found import Found
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.engines import IMAGES, program_of
-from gpuscale.launch.read.found import Found
 
 PAGES = (".md", ".markdown", ".mdx", ".rst", ".txt", ".html")
 FENCE = re.compile(r"^```\w*$", re.MULTILINE)

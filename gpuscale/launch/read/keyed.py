@@ -6,12 +6,12 @@ import re
 from typing import Any
 
 from gpuscale.io.toml import Table
+from gpuscale.launch.dialects.megatron_model import model_of
+from gpuscale.launch.dialects.nested import Nested, nest
 from gpuscale.launch.dialects.rows import whole
+from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.megatron import put_core, read
-from gpuscale.launch.read.megatron_model import model_of
-from gpuscale.launch.read.nested import Nested, nest
 from gpuscale.launch.read.tables import as_flags, flat, key_values, tables_in
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys, put_unheard
+from gpuscale.launch.dialects.nested import Nested
 from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.found import Found
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read import pretraining, rl, tuning
-from gpuscale.launch.read.found import Found
-from gpuscale.launch.read.nested import Nested
 
 READERS = {**dict.fromkeys(pretraining.OWN, pretraining.put_own_shape), **rl.READERS}
 READERS |= tuning.READERS

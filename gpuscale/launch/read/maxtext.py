@@ -10,12 +10,12 @@ from contextlib import suppress
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
 from gpuscale.io.toml import Table
+from gpuscale.launch.dialects.nested import Nested, put_shape
 from gpuscale.launch.dialects.rows import whole
+from gpuscale.launch.found import UNSET, Found
+from gpuscale.launch.gpus import gpu_named
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.gpus import gpu_named
-from gpuscale.launch.read.launchers import pairs
-from gpuscale.launch.read.nested import Nested, put_shape
+from gpuscale.launch.read.bash.launchers import pairs
 from gpuscale.launch.read.tables import key_values
 
 FIELDS = {"seq_len": "max_target_length", "accumulation": "gradient_accumulation_steps"}

@@ -10,11 +10,11 @@ from gpuscale.core.layout import layout_chunks
 from gpuscale.core.settings import MODULES
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import says_how
+from gpuscale.launch.dialects.megatron_model import model_of
+from gpuscale.launch.dialects.nested import Nested
 from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import known_options, launch_table
-from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.megatron_model import model_of
-from gpuscale.launch.read.nested import Nested
 
 _WORDS = launch_table("words")["megatron"]
 OLD = tuple(_WORDS["old"])

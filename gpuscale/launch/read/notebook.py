@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read.found import Found
-from gpuscale.launch.read.gpus import gpu_named
+from gpuscale.launch.found import Found
+from gpuscale.launch.gpus import gpu_named
 from gpuscale.launch.read.program_text import unwarned
 from gpuscale.launch.read.together import Look, followed, last_of
 

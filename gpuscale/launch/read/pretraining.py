@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuscale.io.toml import Table
+from gpuscale.launch.dialects.nested import Nested, put_shape, vocabulary
 from gpuscale.launch.dialects.rows import sharded
+from gpuscale.launch.gpus import gpu_named
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.gpus import gpu_named
-from gpuscale.launch.read.nested import Nested, put_shape, vocabulary
 
 Dims = Table
 Own = Callable[[Nested, Dims, dict[str, bool]], None]

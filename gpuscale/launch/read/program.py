@@ -6,11 +6,11 @@ import re
 from itertools import takewhile
 
 from gpuscale.io.toml import Table
+from gpuscale.launch.dialects.nested import Nested
+from gpuscale.launch.found import UNSET, Found, named_model
 from gpuscale.launch.options import launch_table
+from gpuscale.launch.read.bash.launchers import LAUNCHERS
 from gpuscale.launch.read.bash.words import Script
-from gpuscale.launch.read.found import UNSET, Found, named_model
-from gpuscale.launch.read.launchers import LAUNCHERS
-from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.tables import key_values
 
 STARTERS = tuple(name for name in LAUNCHERS if name not in ("srun", "mpirun", "mpiexec"))

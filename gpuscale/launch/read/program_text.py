@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpuscale.io.toml import Table
-from gpuscale.launch.read.found import UNSET
+from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.program import LIBRARIES
 from gpuscale.launch.read.program_values import (
     NOTHING,

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuscale.io.toml import Table
-from gpuscale.launch.read.found import UNSET
+from gpuscale.launch.found import UNSET
 
 MOST_VALUES = 100_000
 MOST = 1e15

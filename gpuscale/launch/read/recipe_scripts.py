@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.toml import Table
+from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.found import UNSET, Found
 from gpuscale.launch.read.keyed import read_bridge
 from gpuscale.launch.read.program_text import Program
 from gpuscale.launch.read.recipes import of_nemo, of_recipe, settings_of

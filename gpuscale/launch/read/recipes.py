@@ -9,12 +9,12 @@ from importlib import resources
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
+from gpuscale.launch.dialects.nested import Nested
 from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.found import MEGATRON_KEYS, UNSET, Found
+from gpuscale.launch.gpus import gpu_named
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
-from gpuscale.launch.read.gpus import gpu_named
 from gpuscale.launch.read.keyed import read_bridge, value_of
-from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.tables import key_values
 
 RECIPE_MODELS = {stem: model for model, stem in dialect("megatron-bridge").names.items()}

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuscale.io.toml import Table
+from gpuscale.launch.dialects.nested import Nested
+from gpuscale.launch.found import UNSET, Found, main_of
+from gpuscale.launch.gpus import gpu_named
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read import serving
-from gpuscale.launch.read.found import UNSET, Found, main_of
-from gpuscale.launch.read.gpus import gpu_named
-from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.program_text import Program
 from gpuscale.launch.read.serving import read
 from gpuscale.launch.read.tables import as_flags, yaml_tables

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from gpuscale.launch.found import UNSET, Found, main_of, named_model
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read import engines
-from gpuscale.launch.read.found import UNSET, Found, main_of, named_model
 
 _WORDS = launch_table("words")["serving"]
 WRAPPERS = tuple(_WORDS["wrappers"])

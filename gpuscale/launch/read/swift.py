@@ -7,10 +7,10 @@ import re
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys
+from gpuscale.launch.dialects.nested import Nested
 from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.found import Found
 from gpuscale.launch.read import megatron
-from gpuscale.launch.read.found import Found
-from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.rl import put_trainer
 from gpuscale.launch.read.tables import as_flags
 from gpuscale.launch.read.trainer import read_arguments

@@ -10,8 +10,8 @@ from typing import Any
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import merged
 from gpuscale.io.toml import Table
-from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.nested import nest
+from gpuscale.launch.dialects.nested import nest
+from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.read.tables import MOST_DOCUMENTS, table_of
 
 Look = Callable[[str], "tuple[str, str] | None"]

@@ -11,10 +11,10 @@ from importlib import resources
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import Heard, put_unheard
+from gpuscale.launch.dialects.nested import Nested, put_shape
 from gpuscale.launch.dialects.rows import put, whole
+from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import known_options, launch_table
-from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.nested import Nested, put_shape
 
 _WORDS = launch_table("words")["torchtitan"]
 ENDS = ("first", "last")

@@ -7,11 +7,11 @@ import re
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
+from gpuscale.launch.dialects.nested import Nested
 from gpuscale.launch.dialects.rows import put, whole
+from gpuscale.launch.found import UNSET, Found, named_model
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read import rl
-from gpuscale.launch.read.found import UNSET, Found, named_model
-from gpuscale.launch.read.nested import Nested
 from gpuscale.launch.read.program import NO_TRAINING, TRAINS, options_in
 
 _WORDS = launch_table("words")["trainer"]

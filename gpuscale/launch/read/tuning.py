@@ -7,8 +7,8 @@ from typing import Any
 
 from gpuscale.core.finetune.method import canonical
 from gpuscale.launch.dialects.hooks import ATTENTION, MLP
+from gpuscale.launch.dialects.nested import Nested, put_shape
 from gpuscale.launch.dialects.rows import precision_of, sharded, whole
-from gpuscale.launch.read.nested import Nested, put_shape
 from gpuscale.launch.read.rl import put_rl
 
 MAPS = ("q", "k", "v", "o", "qkv", "gate", "up", "gate_up", "down")

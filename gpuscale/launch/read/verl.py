@@ -9,9 +9,9 @@ from typing import Any
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys, leaves, put_unheard
+from gpuscale.launch.dialects.nested import Nested
 from gpuscale.launch.dialects.rows import precision_of, put, whole
-from gpuscale.launch.read.found import MEGATRON_KEYS, UNSET, Found
-from gpuscale.launch.read.nested import Nested
+from gpuscale.launch.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl, put_tokens
 from gpuscale.launch.read.tables import key_values
 from gpuscale.launch.read.together import OPTIONAL

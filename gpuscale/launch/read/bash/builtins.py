@@ -8,11 +8,11 @@ from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from typing import Any
 
+from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE
 from gpuscale.launch.read.bash.sums import NotKnown, total
 from gpuscale.launch.read.bash.tree import ASSIGN, Node, Simple, Tested, While
 from gpuscale.launch.read.bash.words import Script, assign, words_of
-from gpuscale.launch.read.found import UNSET
 
 
 def output(words: list[str], stdin: str) -> str | None:

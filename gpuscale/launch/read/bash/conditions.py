@@ -11,8 +11,8 @@ import operator
 import re
 from collections.abc import Callable
 
+from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.bash.words import Script, fields, read_text, summed
-from gpuscale.launch.read.found import UNSET
 
 SURE, LIKELY = 2, 1
 """Of a status: the higher of two is their `or`, the lower their `and`, the negative their `not`."""

@@ -6,13 +6,13 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterator
 
+from gpuscale.launch.found import UNSET
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash import builtins, tree
 from gpuscale.launch.read.bash.builtins import Break, Continue, Leave
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE, sure
+from gpuscale.launch.read.bash.launchers import LAUNCHERS
 from gpuscale.launch.read.bash.words import Script, read_text, summed, words_of
-from gpuscale.launch.read.found import UNSET
-from gpuscale.launch.read.launchers import LAUNCHERS
 
 _WORDS = launch_table("words")["flow"]
 FRONTS = tuple(_WORDS["fronts"])

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.bash import builtins, flow, tree
 from gpuscale.launch.read.bash.builtins import Break, Continue, Leave, Return
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE, Condition, sure
+from gpuscale.launch.read.bash.launchers import outside_variables
 from gpuscale.launch.read.bash.syntax import Parser
 from gpuscale.launch.read.bash.words import (
     Script,
@@ -25,8 +27,6 @@ from gpuscale.launch.read.bash.words import (
     unknown_to_all,
     words_of,
 )
-from gpuscale.launch.read.found import UNSET
-from gpuscale.launch.read.launchers import outside_variables
 
 PREFIXES = ("exec", "command", "nohup", "time", "builtin")
 MOST_NESTED = 120

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.read.found import UNSET
+from gpuscale.launch.found import UNSET
 
 LARGEST = 2**63
 LONGEST = 2000

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.bash import sums
 from gpuscale.launch.read.bash.sums import NotKnown, total
 from gpuscale.launch.read.bash.syntax import Parser, end_of
 from gpuscale.launch.read.bash.tree import ASSIGN, Node
-from gpuscale.launch.read.found import UNSET
-from gpuscale.launch.read.secrets import is_secret
+from gpuscale.launch.secrets import is_secret
 
 MOST_READ = 5_000_000
 DEEPEST = 40

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from gpuscale.launch.found import UNSET, Found
+from gpuscale.launch.gpus import gpu_named
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.words import Script
-from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.gpus import gpu_named
 
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 NODES = ("--nnodes", "--num_nodes", "--num-nodes", "--nodes", "-N", "--num_machines")

@@ -8,10 +8,10 @@ from typing import Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.toml import Table
+from gpuscale.launch.dialects.megatron_model import model_of
 from gpuscale.launch.dialects.rows import number_of, truth
+from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.found import UNSET, Found
-from gpuscale.launch.read.megatron_model import model_of
 
 ELSEWHERE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)\}$")
 """A value that is another key's (OmegaConf)."""

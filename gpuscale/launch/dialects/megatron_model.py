@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.toml import Table
-from gpuscale.launch.read.found import UNSET, named_model
+from gpuscale.launch.found import UNSET, named_model
 
 if TYPE_CHECKING:
-    from gpuscale.launch.read.nested import Nested
+    from gpuscale.launch.dialects.nested import Nested
     from gpuscale.specs.model import ModelSpec
 
 
@@ -166,8 +166,8 @@ SYMBOLS = {"M": "mamba+none", "*": "full+none", "-": "none+dense", "E": "none+mo
 def hybrid_layers(at: Nested, script: str) -> list[str]:
     """Layers of a hybrid of Mamba: by their pattern, or by the shares of attention and nets.
 
-    >>> from gpuscale.launch.read.found import Found
-    >>> from gpuscale.launch.read.nested import Nested
+    >>> from gpuscale.launch.found import Found
+    >>> from gpuscale.launch.dialects.nested import Nested
     >>> hybrid_layers(Nested(Found(""), {"hybrid-layer-pattern": "M-|M*"}), "")
     ['mamba+none', 'none+dense', 'mamba+none', 'full+none']
     """
