@@ -70,11 +70,7 @@ class Answer(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         """Value at a dotted key of the JSON result, such as ``answer["expected.time_s"]``."""
-        from gpuscale.answers.requirements import RENAMED
-
         value: Any = self._record()
-        if key in RENAMED and key not in value:
-            key = RENAMED[key]
         for part in str(key).split("."):
             try:
                 value = value[int(part)] if isinstance(value, list) else value[part]

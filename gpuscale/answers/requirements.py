@@ -24,14 +24,6 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "!=": operator.ne,
 }
 
-RENAMED = {
-    "total_bytes": "peak_bytes",
-    "usable_bytes": "capacity_bytes",
-    "interval_factor_80": "memory_interval_factor_80",
-    "weights_bytes_per_gpu": "peak_bytes",
-}
-"""Keys of results before version 2 of the schema -> those of now; the old ones are understood."""
-
 _WORDS = {">=": "at least ", "<=": "at most ", ">": "more than ", "<": "less than ", "!=": "not "}
 
 
@@ -76,9 +68,6 @@ def find(path: str, known: dict[str, Any], flag: str = "--require") -> str:
     """Key that a path means: itself, or the only key that ends in it."""
     if path in known:
         return path
-    head, dot, last = path.rpartition(".")
-    if (now := f"{head}{dot}{RENAMED.get(last, last)}") in known:
-        return now
     ending = [key for key in known if key.endswith("." + path)]
     if len(ending) == 1:
         return ending[0]

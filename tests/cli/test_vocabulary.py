@@ -4,10 +4,10 @@ import pytest
 from running import invoke
 
 from gpuscale.answers.ask import fields_of
-from gpuscale.answers.layout_options import Degrees, Pins
+from gpuscale.answers.layout_options import Dimensions, Pins
 from gpuscale.answers.table import COMMANDS, question_of
 
-LAYOUT = [name for name in fields_of(Pins) if name in vars(Degrees)]
+LAYOUT = [name for name in fields_of(Pins) if name in vars(Dimensions)]
 JOBS = ("plan", "memory", "timeline")
 MACHINES = (*JOBS, "serve", "roofline", "checkpoint", "launch-check", "network", "collective")
 HAVE = {
