@@ -85,10 +85,10 @@ def test_requirement_that_cannot_be_read(requirement, message, capsys):
 
 def test_requirement_may_name_the_command(capsys):
     line = "memory llama3-70b --cluster dgx-h100 --tp 8 --pp 8"
-    code, _, err = call(f"{line} --require 'memory.total_bytes<=75GB'", capsys)
+    code, _, err = call(f"{line} --require 'memory.peak_bytes<=75GB'", capsys)
     assert (code, err) == (0, "")
-    code, _, err = call(f"{line} --require 'memory.total_bytes<=30GB'", capsys)
-    assert code == 1 and err.startswith("failed: memory.total_bytes<=30GB: have ")
+    code, _, err = call(f"{line} --require 'memory.peak_bytes<=30GB'", capsys)
+    assert code == 1 and err.startswith("failed: memory.peak_bytes<=30GB: have ")
 
 
 def test_files_by_ending(tmp_path, capsys):

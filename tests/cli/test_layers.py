@@ -8,7 +8,7 @@ import pytest
 from running import invoke
 
 from gpuscale.answers.answer import ask
-from gpuscale.api import memory, plan, serve
+from gpuscale.api import plan, serve
 from gpuscale.render.document import Document, Point, Table, Text
 from gpuscale.render.layers import LABEL_WIDTH, layer, lines_of, summary_of
 
@@ -72,12 +72,6 @@ def test_a_detail_that_is_not_there_is_told_before_anything_is_written(by_defaul
     done = invoke(*JOBS["memory"].split(), "--show", "limts", "-o", str(file))
     assert done.returncode == 2 and done.stdout == "" and not file.exists()
     assert "it has summary, memory, figures" in done.stderr
-
-
-def test_the_old_names_are_understood():
-    answer = memory("llama3-8b", tp=2)
-    assert answer["total_bytes"] == answer["peak_bytes"]
-    assert [v.met for v in answer.check("total_bytes<=500GB", "usable_bytes>=1GB")] == [True, True]
 
 
 def test_the_tone_is_of_the_data():
