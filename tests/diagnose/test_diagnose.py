@@ -472,3 +472,44 @@ def test_a_size_far_off_weighs_no_less_than_its_tail():
     far = [_size_weight((2.0, 2.0), ratio, 0.25) for ratio in (100.0, 300.0, 1e-9)]
     assert far == [pytest.approx(-MOST_OFF / 2 - math.log(sigma))] * 3
     assert _size_weight((2.0, 2.0), None, 0.25) == 0.0
+
+
+IDLE = "INFO 10-06 11:23:31 [loggers.py:127] Engine 000: Avg prompt throughput: 474.7 tokens/s, "
+IDLE += "Avg generation throughput: 9.8 tokens/s, Running: 0 reqs, Waiting: 0 reqs, "
+IDLE += "GPU KV cache usage: 0.0%, Prefix cache hit rate: 0.0%\n"
+CROWDED = "Decode batch. #running-req: 1010, #token: 55006, token usage: 0.93, "
+CROWDED += "gen throughput (token/s): 1397.13, #queue-req: 12279\n"
+ALONE = "#  Rank  0 Pid 313 on n0 device  0 [0x18] NVIDIA H100 80GB HBM3\n"
+ALONE += "#  Rank  1 Pid 314 on n1 device  0 [0x18] NVIDIA H100 80GB HBM3\n"
+ALONE += " 33554432 8388608 float sum -1 812.3 41.31 41.31 0 808.2 41.52 41.52 0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "verdict", "cause"),
+    [  # vllm#26349, sglang#938, nccl-tests#232
+        (IDLE, ("--model=qwen3-30b-a3b", "--gpu=h100"), "fault", "client-bound"),
+        (CROWDED, ("--model=llama2-13b", "--gpu=a100"), "fault", "kv-cache-small"),
+        (ALONE, (), "normal", "expected-normal"),
+    ],
+)
+def test_what_a_public_log_says_of_its_load(text, more, verdict, cause):
+    found = asked("-", *more, stdin=text)
+    assert (found["verdict"], found["causes"][0]["cause"]) == (verdict, cause)
+
+
+def test_the_length_of_requests_is_that_of_what_the_cache_holds():
+    def expected(text):
+        told = asked("-", "--model=llama2-13b", "--gpu=a100", stdin=text)
+        return told["predicted"]["low"]
+
+    assert expected(CROWDED) > 3 * expected(CROWDED.replace("#token: 55006, ", ""))
+
+
+def test_a_benchmark_says_its_model_and_lengths():
+    text = "Namespace(backend='vllm', max_concurrency=8, model='Qwen/Qwen3-32B-AWQ', seed=0, "
+    text += "random_input_len=25000, random_output_len=1024)\n"
+    text += "============ Serving Benchmark Result ============\n"
+    text += "Output token throughput (tok/s):         7.01\n"
+    told = json.loads(invoke("diagnose", "-", "--gpu=a10g", "--json", stdin=text).stdout)["inputs"]
+    lengths = {"input_len": "25000", "output_len": "1024"}
+    assert told["model"] == "Qwen/Qwen3-32B-AWQ" and lengths.items() <= told["settings"].items()

@@ -239,8 +239,9 @@ def _machine(case: RunCase, f: Features) -> None:
         count = float(hit[1] or 1)
     if count:
         f["nics"] = count
-    if "nics" in f and case.gpus and (case.nodes or 1) > 1:
-        over = float(f["nics"]) / (case.gpus / (case.nodes or 1))
+    usual = case.cluster.nics_per_node if case.cluster and case.kind == "network" else 0
+    if (nics := float(f.get("nics") or usual or 0)) and case.gpus and (case.nodes or 1) > 1:
+        over = nics / (case.gpus / (case.nodes or 1))
         f["nics_over_gpus"] = over
         if over > 1:
             f.pop("ratio", None)  # the wish is of links that no GPU reaches
