@@ -143,6 +143,12 @@ def concurrency() -> Asked[int | None]:
     return whole("Sequences served at once. [default: 1]", most=1e9, **SERVED)
 
 
+def memory_frac(**more: Any) -> Asked[float | None]:
+    """Share of a GPU's memory that a serving engine takes."""
+    help = "Share of the GPU's memory that the engine takes. [default: the engine's]"
+    return amount(help, "frac", least=0.01, most=0.99, **more)
+
+
 # --- several values ----------------------------------------------------------------------------
 
 

@@ -130,6 +130,18 @@ def test_an_apple_machine_serves_the_files_that_its_engine_takes(capsys):
     assert own["peak_bytes"] < wide["peak_bytes"] - 10e9
 
 
+def test_an_engine_given_less_memory_holds_fewer_tokens(capsys):
+    """As many bytes less for the cache as the share is less of what a process can have."""
+    usual, half = (
+        result(capsys, "llama3-8b", "--serve", "--gpu", "h100-sxm", *more)[1]
+        for more in ((), ("--memory-frac", "0.5"))
+    )
+    each = usual["per_gpu"]["kv_bytes_per_sequence_per_gpu"] / usual["context_tokens"]
+    fewer = usual["per_gpu"]["cache_tokens"] - half["per_gpu"]["cache_tokens"]
+    assert fewer * each == pytest.approx(0.42 * usual["capacity_bytes"], rel=0.01)
+    assert half["said_by"]["memory_frac"] == "--memory-frac"
+
+
 def test_671b_served_on_16_cards(capsys):
     common = ("deepseek-v3", "--serve", "--tp", "8", "--pp", "2")
     code, r = result(capsys, *common, "--weights", "bf16")

@@ -153,9 +153,7 @@ class Serve(options.Machine, Priced, Swept):
     context: Asked[int | None] = whole(
         "Longest context to be served; 128k is 131,072.", dim="positions", most=1e9
     )
-    memory_frac: Converted[float | None, Value] = Converted(
-        "Share of the GPU's memory that the engine takes. [default: the engine's]", None, _share
-    )
+    memory_frac: Asked[float | None] = options.memory_frac()
     eager: Asked[bool] = flag("No CUDA graphs: every kernel is launched by the host.")
     no_deepgemm: Asked[bool] = flag("Products of fp8 blocks by SGLang's other kernels.")
     cold: Asked[bool] = flag("Nobody warmed the server up: its first prompts load kernels.")

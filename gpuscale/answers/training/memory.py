@@ -68,6 +68,7 @@ class Memory(Degrees, options.Machine, options.Wired, Rollouts, Swept):
     kv: Asked[str | None] = text("Format of the KV cache: bf16, fp8.", **options.SERVED)
     context: Asked[float | None] = options.context()
     concurrency: Asked[int | None] = options.concurrency()
+    memory_frac: Asked[float | None] = options.memory_frac(**options.SERVED)
     dp_attention: Asked[bool] = flag("The cache splits over all GPUs.", **options.SERVED)
 
     def answer(self) -> Document:

@@ -11,7 +11,7 @@ from gpuscale.answers.origins import told, unsaid
 from gpuscale.answers.peak import part_bars, part_table
 from gpuscale.answers.serve.reading import own_format, weight_format
 from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
-from gpuscale.core.dataclasses import asdict, dataclass
+from gpuscale.core.dataclasses import asdict, dataclass, replace
 from gpuscale.core.formats import weight_bytes
 from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.terms import usable_term
@@ -85,6 +85,8 @@ def serving_document(asked: Memory) -> Document:
     gpu, split_kv = loaded.gpu, asked.dp_attention
     device = usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
     engine = load_framework("vllm", gpu.hbm_bytes, gpu.architecture).memory
+    if asked.memory_frac:
+        engine = replace(engine, utilisation_frac=asked.memory_frac)
     m = replica_memory(loaded.model, job, tp, pp, device, split_kv=split_kv, engine=engine)
     node = loaded.cluster.gpus_per_node
     rate = _rate(gpu, job.weights)
@@ -102,7 +104,7 @@ def serving_document(asked: Memory) -> Document:
         fits_probability=chance,
         n_gpus=tp * pp,
         layout=replica,
-        taken=_taken(asked, loaded, job),
+        taken=_taken(asked, loaded, job, engine.utilisation_frac),
         said_by=told(asked),
         peak_bytes=m.total_bytes,
         capacity_bytes=m.usable_bytes,
@@ -151,13 +153,14 @@ def _job(asked: Memory, model: ModelSpec, vendor: str) -> ServingJob:
     )
 
 
-def _taken(asked: Memory, loaded: Loaded, job: ServingJob) -> tuple[str, ...]:
+def _taken(asked: Memory, loaded: Loaded, job: ServingJob, share: float) -> tuple[str, ...]:
     """List what nobody said."""
     return unsaid(
         (asked.cluster or asked.gpu, loaded.cluster.name, "--cluster"),
         (asked.weights, f"weights {job.weights}", "--weights"),
         (asked.kv, f"cache {job.kv}", "--kv"),
         (asked.context, f"context {job.context_tokens:,.0f}", "--context"),
+        (asked.memory_frac, f"{100 * share:.0f} % of the memory", "--memory-frac"),
     )
 
 

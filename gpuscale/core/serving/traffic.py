@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import fsum
+from typing import Any
 
 from gpuscale.core.dataclasses import dataclass, field
 
@@ -207,6 +209,15 @@ class Traffic:
             raise ValueError(f"prefix_frac must be in [0, 1), got {self.prefix_frac}")
 
 
+@lru_cache(maxsize=16)
+def _sizes(
+    inputs: Lengths, outputs: Lengths, n: int, seed: int
+) -> tuple[list[int], list[int], tuple[Any, ...]]:
+    """Draw prompts and answers, the same at every rate; with the state of what draws further."""
+    rng = random.Random(f"sizes {seed}")
+    return draw(inputs, n, rng), draw(outputs, n, rng), rng.getstate()
+
+
 def open_traffic(
     inputs: Lengths,
     outputs: Lengths,
@@ -222,11 +233,12 @@ def open_traffic(
     `running` more decode when time begins: a long answer is met more often than a short one, and
     anywhere in it (residual life of a renewal process, Kleinrock, Queueing Systems I, section 5.2).
     """
-    sizes, times = random.Random(f"sizes {seed}"), random.Random(f"times {seed}")
-    prompts, answers = draw(inputs, n, sizes), draw(outputs, n, sizes)
-    arrivals = poisson_arrivals(rate_per_s, n, times)
+    prompts, answers, state = _sizes(inputs, outputs, n, seed)
+    arrivals = poisson_arrivals(rate_per_s, n, random.Random(f"times {seed}"))
     if not running:
         return Traffic(prompts, answers, arrivals, prefix_frac=prefix_frac)
+    sizes = random.Random()
+    sizes.setstate(state)
     met = sizes.choices(answers, weights=answers, k=running)
     left = [max(2, math.ceil(o * sizes.random())) for o in met]
     read = draw(inputs, running, sizes)
