@@ -4,7 +4,8 @@
     python tools/fit_finetune.py time runs.csv [--held-out]
 
 Each family has a few free parameters with priors; those of time share figures of an architecture.
-`--held-out` leaves groups of rows out and prints the error of the rows left out.
+`--held-out` leaves groups of rows out and prints the error of the rows left out; `--fold N` does a
+fifth of that.
 """
 
 from __future__ import annotations
@@ -159,6 +160,7 @@ class Clock:
         self.names = [f"{f}:{n}" for f in self.families for n in TIME if self.start(f, n) > 0]
         self.names += [n for n in ARCHITECTURES if f"arch.{n}" in self.calibration]
         self.names += list(SHARED)
+        self.known: dict[tuple[object, ...], float] = {}
 
     def start(self, family: str, name: str) -> float:
         """Value that a family's preset has today."""
@@ -184,34 +186,39 @@ class Clock:
         return TIME.get(bare) or ARCHITECTURES.get(bare) or SHARED[bare]
 
     def ratios(self, rows: list[FinetuneRow], x: list[float]) -> list[float]:
-        """Predicted over measured step times, as logarithms."""
+        """Predicted over measured step times, as logarithms: of a row once for what moves it."""
         factor = {n: math.exp(v) for n, v in zip(self.names, x, strict=True)}
+        found = []
+        for row in rows:
+            gpu = row.run.case.loaded.cluster.gpu
+            heads = (f"{row.software.name}:", f"{gpu.architecture}.", f"{gpu.name}.", *SHARED)
+            own = {n: v for n, v in factor.items() if n.startswith(heads)}
+            key = (id(row), *own.values())
+            if key not in self.known:
+                self.known[key] = self.ratio(row, own)
+            found.append(self.known[key])
+        return found
+
+    def ratio(self, row: FinetuneRow, factor: dict[str, float]) -> float:
+        """Predicted over measured step time of a row, as a logarithm."""
         calibration = Calibration(self.calibration)
         for name in ARCHITECTURES:
             if f"arch.{name}" in calibration:
                 calibration[f"arch.{name}"] *= factor.get(name, 1.0)
-        found = []
-        for row in rows:
-            case, family = row.run.case, row.software.name
-            site = finetune_site(case.loaded.cluster, row.software, case.job, calibration)
-            own = {n: factor.get(f"{family}:{n}", 1.0) for n in TIME}
-            sw = replace(
-                site.sw,
-                elementwise_factor=site.sw.elementwise_factor * own["elementwise_factor"],
-                host_layer_s=site.sw.host_layer_s * own["host_layer_s"],
-                dp_exposed_frac=site.sw.dp_exposed_frac * own["dp_exposed_frac"],
-            )
-            kept = {n: v for n, v in own.items() if hasattr(site.parameters, n)}
-            p = replace(
-                site.parameters,
-                **{n: getattr(site.parameters, n) * v for n, v in kept.items()},
-                attention_long_gain=site.parameters.attention_long_gain
-                * factor["attention_long_gain"],
-            )
-            figures = site.hw, sw, p
-            bench = replace(case.bench, site=lambda _, figures=figures: figures)
-            found.append(math.log(bench.step(case.job).step_s / (row.run.step_s or 1.0)))
-        return found
+        case, family = row.run.case, row.software.name
+        site = finetune_site(case.loaded.cluster, row.software, case.job, calibration)
+        own = {n: factor.get(f"{family}:{n}", 1.0) for n in TIME}
+        in_step = "elementwise_factor host_layer_s dp_exposed_frac".split()
+        sw = replace(site.sw, **{n: getattr(site.sw, n) * own[n] for n in in_step})
+        kept = {n: v for n, v in own.items() if hasattr(site.parameters, n)} | {
+            n: factor[n] for n in SHARED
+        }
+        p = replace(
+            site.parameters, **{n: getattr(site.parameters, n) * v for n, v in kept.items()}
+        )
+        figures = site.hw, sw, p
+        bench = replace(case.bench, site=lambda _: figures)
+        return math.log(bench.step(case.job).step_s / (row.run.step_s or 1.0))
 
     def fit(self, rows: list[FinetuneRow]) -> list[float]:
         """Parameters that fit the rows best; sources with many rows count less each."""
@@ -233,13 +240,13 @@ class Clock:
         return fit(residuals, prior, prior, spread, SCALE, 12)
 
 
-def fit_time(parsed: list[FinetuneRow], held_out: bool) -> None:
-    """Fit all families together and print what changed."""
+def fit_time(parsed: list[FinetuneRow], held_out: bool, only: int | None = None) -> None:
+    """Fit all families together and print what changed; `only`: what one fold leaves out."""
     rows = [r for r in parsed if r.run.step_s and r.run.timed and r.run.gpu_known]
     rows = [r for r in rows if r.classes["quality"] == "good"]
     clock = Clock(rows)
     before = [abs(math.exp(v) - 1) for v in clock.ratios(rows, [0.0] * len(clock.names))]
-    x = clock.fit(rows)
+    x = clock.fit(rows) if only is None else [0.0] * len(clock.names)
     after = [abs(math.exp(v) - 1) for v in clock.ratios(rows, x)]
     print(
         f"# time: {len(rows)} rows, median {quantile(before, 0.5):.3f} -> "
@@ -257,7 +264,7 @@ def fit_time(parsed: list[FinetuneRow], held_out: bool) -> None:
         groups = sorted({r.classes["group"] for r in rows})
         left: list[float] = []
         widths: list[tuple[str, float]] = []
-        for fold in range(FOLDS):
+        for fold in range(FOLDS) if only is None else [only]:
             gone = set(groups[fold::FOLDS])
             rest = [r for r in rows if r.classes["group"] not in gone]
             out = [r for r in rows if r.classes["group"] in gone]
@@ -265,6 +272,8 @@ def fit_time(parsed: list[FinetuneRow], held_out: bool) -> None:
             ratios = clock.ratios(out, found)
             widths += [(r.software.name, v) for r, v in zip(out, ratios, strict=True)]
             left += [abs(math.exp(v) - 1) for v in ratios]
+            for r, v in zip(out, ratios, strict=True):
+                print(f"left out,{r.classes['source']},{r.software.name},{math.exp(v):.4f}")
         print(f"# groups left out: median {quantile(left, 0.5):.3f}, p90 {quantile(left, 0.9):.3f}")
         print_widths(widths, "step_interval_factor_80")
 
@@ -276,10 +285,11 @@ def main() -> None:
     parser.add_argument("file")
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--family", default="")
+    parser.add_argument("--fold", type=int, choices=range(FOLDS), help="of the times: one part")
     given = parser.parse_args()
     parsed = read(given.file)
     if given.what == "time":
-        fit_time(parsed, given.held_out)
+        fit_time(parsed, given.held_out or given.fold is not None, given.fold)
         return
     rows = [r for r in parsed if r.run.memory_bytes]
     everything: list[float] = []

@@ -143,7 +143,8 @@ PRIOR = 1.3
 PRIORS = {"any/tuned": 1.0, "ready/as-it-comes": 1.0, "moe/as-it-comes": 1.0}
 """Kinds with another prior, and with a width of their own."""
 CHOSEN = " (asked for its slowness)"
-"""End of the name of a source whose jobs were asked about because they are slow: half a weight."""
+"""End of the name of a source whose jobs were asked about because they are slow: half a weight in
+medians; whoever asks here may well ask for that reason, so reaches count it whole."""
 BALANCE = {
     "tuned": (1.0, "published recipes force a balance"),
     "as-it-comes": (1.2, "prior: below the 1.2 to 1.8 to one of routers that are fine-tuned"),
@@ -232,12 +233,14 @@ def key_of(job: Job) -> str:
     return "any/tuned" if job.maturity == "tuned" else f"{job.kind}/{job.maturity}"
 
 
-def weighed(jobs: Iterable[Job], errors: Iterable[float]) -> list[tuple[float, float]]:
-    """Errors with the share of their source, sorted."""
+def weighed(
+    jobs: Iterable[Job], errors: Iterable[float], chosen: float = 0.5
+) -> list[tuple[float, float]]:
+    """Errors with the share of their source, sorted; `chosen`: weight of one asked as slow."""
     jobs = list(jobs)
     counts = Counter(job.source for job in jobs)
     return sorted(
-        (e, (0.5 if job.source.endswith(CHOSEN) else 1.0) / counts[job.source])
+        (e, (chosen if job.source.endswith(CHOSEN) else 1.0) / counts[job.source])
         for job, e in zip(jobs, errors, strict=True)
     )
 
@@ -252,31 +255,51 @@ def at(pairs: list[tuple[float, float]], reach: float) -> float:
     return pairs[-1][0]
 
 
+def middle(pairs: list[tuple[float, float]]) -> float:
+    """Weighted median, between two values where it lies between them.
+
+    >>> middle([(0.0, 1.0), (1.0, 1.0)]), middle([(0.0, 1.0), (0.5, 1.0), (1.0, 1.0)])
+    (0.5, 0.5)
+    """
+    weights = np.array([w for _, w in pairs])
+    at_middle = np.cumsum(weights) - weights / 2.0
+    return float(np.interp(weights.sum() / 2.0, at_middle, [v for v, _ in pairs]))
+
+
+def median_of(key: str, jobs: Iterable[Job]) -> float:
+    """Median of jobs of one kind and maturity, the prior as one more source; not below 0."""
+    jobs = list(jobs)
+    pairs = weighed(jobs, (job.error for job in jobs))
+    return max(0.0, middle(sorted([*pairs, (math.log(PRIORS.get(key, PRIOR)), 1.0)])))
+
+
 def spreads(jobs: list[Job]) -> dict[str, Way]:
     """Median of each kind and maturity, and how far jobs lie below and above it.
 
-    A median has the prior as one more source. Dense jobs of all stacks that leave something to
-    tune share one width. It is conformal: the next job counts as one more source beyond each end.
+    Dense jobs of all stacks that leave something to tune share one width, of each job over the
+    median without its source. It is conformal: the next job counts as one more source beyond each
+    end.
     """
     groups: dict[str, list[Job]] = defaultdict(list)
     for job in jobs:
         groups[key_of(job)].append(job)
-    medians = {}
-    for key, group in groups.items():
-        pairs = weighed(group, (job.error for job in group))
-        pairs = sorted([*pairs, (math.log(PRIORS.get(key, PRIOR)), 1.0)])
-        medians[key] = max(0.0, at(pairs, 0.5 * sum(w for _, w in pairs)))
+    without = {
+        (key, source): median_of(key, (j for j in group if j.source != source))
+        for key, group in groups.items()
+        for source in {j.source for j in group}
+    }
     made = {}
-    for key in groups:
+    for key, group in groups.items():
         like = [
             j
             for j in jobs
             if (key_of(j) if key_of(j) in PRIORS else "") == (key if key in PRIORS else "")
         ]
-        pairs = weighed(like, (j.error - medians[key_of(j)] for j in like))
+        pairs = weighed(like, (j.error - without[key_of(j), j.source] for j in like), 1.0)
         total = sum(w for _, w in pairs)
         low, high = at(pairs, 0.1 * (total + 1) - 1), at(pairs, 0.9 * (total + 1))
-        made[key] = Way(0.0 if key == "any/tuned" else medians[key], max(0.0, -low), max(0.0, high))
+        median = 0.0 if key == "any/tuned" else median_of(key, group)
+        made[key] = Way(median, max(0.0, -low), max(0.0, high))
     return made
 
 

@@ -54,6 +54,10 @@ MODELS = {"Qwen3-VL-30B-A3B": "qwen3-30b-a3b"}
 PLACES = (("Slingshot, 4 a node", "alps"),)
 """What is said of the interconnect -> a cluster that has it; without one `--gpu` is asked."""
 
+OWN_KERNELS = ("fmengine",)
+"""Attention and fused operators of their own (flash_attention.py and fused_ops of fmengine): no
+month of Transformers says what theirs are."""
+
 NOT_OPTIONS = ("arch", "tokens", "accumulation", "optimizer")
 GPU_WORDS = {"TPU v5p": "tpu-v5p", "TPU v4": "tpu-v4", "A100 PCIe": "a100-pcie-80gb"}
 
@@ -70,6 +74,8 @@ def stack_of(row: Row) -> str:
     from gpuscale.io.frameworks import framework_habits
 
     name = software_of(row)
+    if row["framework"].startswith(OWN_KERNELS):
+        return name
     with contextlib.suppress(GpuscaleError):
         framework_habits(f"{name}:{row['date']}", {})
         return f"{name}:{row['date']}" if row["date"] else name
