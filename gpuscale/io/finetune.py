@@ -109,12 +109,11 @@ def rl_engine(
     from dataclasses import replace
 
     from gpuscale.core.finetune.rl_estimate import RolloutEngine
-    from gpuscale.core.memory.fit import usable_bytes
     from gpuscale.core.serving.records import Replica
     from gpuscale.io.serving import serving_site
 
     gpu = cluster.gpu
-    usable = usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
+    usable = gpu.process_bytes
     site = serving_site(cluster, "vllm")
     if share is not None:
         memory = replace(site.software.memory, utilisation_frac=share)

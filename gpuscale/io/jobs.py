@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.maturity import Maturity
 from gpuscale.core.memory.facts import model_facts
-from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.rules import RuleFacts, facts_of
 from gpuscale.core.search.problem import Problem
@@ -59,7 +58,7 @@ def make_problem(
         software=replace(record, maturity=maturity),
         memory_facts=model_facts(model),
         memory_parameters=parameters_of(software, settings.options, hardware.architecture),
-        capacity_bytes=usable_bytes(hardware.hbm_bytes),
+        capacity_bytes=cluster.gpu.process_bytes,
         facts=facts,
     )
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscale.core.habits import Habit
-from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.serving.maturity import SETTLED, Ages, EngineMaturity, maturity
 from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
@@ -131,7 +130,7 @@ def serving_site(
         arch_name=gpu.architecture,
         arch=load_arch(gpu, calibration),
         peaks=peaks,
-        hbm_bytes=usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes),
+        hbm_bytes=gpu.process_bytes,
         hbm_bytes_per_s=gpu.hbm_bytes_per_s,
         n_units=gpu.n_compute_units,
         l2_bytes=max(gpu.l2_bytes or 0.0, gpu.last_level_cache_bytes or 0.0) or None,

@@ -68,6 +68,13 @@ class GpuSpec(Spec):
         return self.model_copy(update={"hbm_bytes": hbm_bytes, "usable_hbm_bytes": usable})
 
     @property
+    def process_bytes(self) -> float:
+        """Memory that a process can have. [byte]."""
+        from gpuscale.core.memory.fit import usable_bytes
+
+        return usable_bytes(self.hbm_bytes, self.usable_hbm_bytes)
+
+    @property
     def bridge(self) -> tuple[str, float] | None:
         """Link and bandwidth, one direction, of an NVLink bridge of two cards. [byte/s]."""
         if self.bridge_bytes_per_s:

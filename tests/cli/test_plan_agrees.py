@@ -253,3 +253,11 @@ def test_the_size_that_is_found_is_planned_as_a_plan_of_it(wish):
     assert least * 0.94 <= found.step_s <= alone.result.step_s * 1.06
     near = found.step_s * (1 - 1e-12) <= alone.result.step_s
     assert found.layout == alone.result.layout or near  # the simpler one misses the condition
+
+
+@pytest.mark.parametrize("gpu", ["l4", "l40s", "a10", "t4", "h100-sxm"])
+def test_plan_and_memory_give_a_card_the_same_memory(gpu):
+    """Of some cards a process has another share than usual: `usable_hbm_bytes` of the preset."""
+    plan = Plan("llama3.2-1b", gpu=gpu, gpus=1, global_batch=8, seq_len=2048).answer().result
+    memory = Memory("llama3.2-1b", gpu=gpu, seq_len=2048).answer().result
+    assert plan.capacity_bytes == memory.capacity_bytes

@@ -13,7 +13,6 @@ from gpuscale.answers.serve.reading import own_format, weight_format
 from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
 from gpuscale.core.dataclasses import asdict, dataclass, replace
 from gpuscale.core.formats import weight_bytes
-from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.model.kv_cache import kv_cache_bytes
 from gpuscale.core.quantity import format_time
@@ -83,7 +82,7 @@ def serving_document(asked: Memory) -> Document:
             raise GpuscaleError(f"--gpus {n} is no whole number of nodes; give --tp and --pp")
     refuse_serving(loaded.model, tp, pp)
     gpu, split_kv = loaded.gpu, asked.dp_attention
-    device = usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
+    device = gpu.process_bytes
     engine = load_framework("vllm", gpu.hbm_bytes, gpu.architecture).memory
     if asked.memory_frac:
         engine = replace(engine, utilisation_frac=asked.memory_frac)

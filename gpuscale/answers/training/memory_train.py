@@ -22,7 +22,7 @@ from gpuscale.answers.summary import (
 from gpuscale.answers.training.memory_verdict import verdict_of
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.memory.facts import ModelFacts
-from gpuscale.core.memory.fit import Fewest, fewest_gpus, usable_bytes, why
+from gpuscale.core.memory.fit import Fewest, fewest_gpus, why
 from gpuscale.core.memory.parameters import IDEAL, MemoryParameters
 from gpuscale.core.memory.peak import moments, peak_stage, stage_memories
 from gpuscale.core.memory.stages import StageMemory
@@ -87,7 +87,7 @@ def training_document(asked: Memory) -> Document:
     stages = stage_memories(facts, layout, parameters)
     peak = peak_stage(stages)
     ideal = stage_memories(facts, layout, _ideal(IDEAL, parameters))[peak.stage]
-    usable = usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes)
+    usable = loaded.gpu.process_bytes
     factor = memory_interval_factor(software.name)
     ep = most_experts_split(asked, loaded.model, software, layout)
     verdict = verdict_of(asked, layout, usable, factor, facts, parameters, ep=ep)

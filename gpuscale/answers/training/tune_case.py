@@ -14,7 +14,6 @@ from gpuscale.core.finetune.method import Job, Method, canonical, check
 from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import OPTIMIZERS, optimizer
 from gpuscale.core.memory.facts import model_facts
-from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.memory.parameters import FP32_BYTES
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
@@ -212,7 +211,7 @@ def _bench(asked: Memory, loaded: Loaded, own: SoftwareSpec, judge: SoftwareSpec
         model=loaded.model,
         facts=model_facts(loaded.model),
         site=site_of(loaded.cluster, own),
-        usable_bytes=usable_bytes(loaded.gpu.hbm_bytes, loaded.gpu.usable_hbm_bytes),
+        usable_bytes=loaded.gpu.process_bytes,
         gpus_per_node=loaded.cluster.gpus_per_node,
         mean_tokens=asked.mean_len,
         packed=asked.packing,

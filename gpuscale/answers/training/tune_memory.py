@@ -37,7 +37,6 @@ from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import Job, counts
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.maturity import WORDS
-from gpuscale.core.memory.fit import usable_bytes
 from gpuscale.core.records import made_of
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
@@ -182,7 +181,7 @@ def _cards(case: FinetuneCase, trial: Trial) -> tuple[Card, ...]:
     gpus.sort(key=lambda gpu: (gpu.hbm_bytes, -gpu.hbm_bytes_per_s))
     cards: list[Card] = []
     for gpu in gpus:
-        usable = usable_bytes(gpu.hbm_bytes, gpu.usable_hbm_bytes)
+        usable = gpu.process_bytes
         if usable >= trial.memory.total_bytes and len(cards) < MOST_CARDS:
             own = replace(case.bench, site=site_of(load_cluster(gpu.name), case.software))
             step = own.step(trial.job)
