@@ -347,6 +347,10 @@ def bombs() -> Mapping[str, tuple[str, str]]:
     put("python-doubling", "p.py", doubling + _python("True"))
     put("python-text", "p.py", "x = 'ab'\n" + "x = x + x\n" * 60 + _python("True"))
     put("python-format", "p.py", "x = 'ab'\n" + "x = f'{x}{x}'\n" * 60 + _python("True"))
+    verl = "actor_rollout_ref: {model: {path: a/b}}\n"
+    put("hydra-self", "h.yaml", f"defaults: [{', '.join(['h'] * 64)}]\n" + verl)
+    put("hydra-places", "h.yaml", f"defaults: [{', '.join(['{h@a.b: ../h}'] * 64)}]\n" + verl)
+    put("verl-names", "v.yaml", verl + "".join(f"k{i}: ${{k{i + 1}}}\n" for i in range(20000)))
     put("python-calls", "p.py", "def f(x):\n    return f(x) + f(x)\ny = f(1)\n" + _python("True"))
     put(
         "python-functions",

@@ -64,7 +64,8 @@ def said_by(
     `said`: field or option -> who said it (`told`, and what files say). `habits`: field -> habit of
     the framework and version that was named. `searched`: fields that the answer chose.
     """
-    usual = dict.fromkeys(OWN, f"habit of {software.name}")
+    why = software.sources
+    usual = {n: f"habit of {software.name}: {why.get(n, '')}".removesuffix(": ") for n in OWN}
     usual |= {k: f"habit of {software.name}: {h.source}" for k, h in (habits or {}).items()}
     where = {} if "gpu" in said else {"cluster": "default"}
     found, known = {}, {"software": "default", **where, **usual, **said}

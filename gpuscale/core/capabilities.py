@@ -67,6 +67,7 @@ class Capabilities:
     sequence_parallel: tuple[bool, ...] = (True, False)  # with TP
     experts_need_sequence_parallel: bool = False  # with TP
     cp_kinds: tuple[ContextKind, ...] = ()  # empty: no CP
+    cp_asked: bool = False  # CP is taken where it is asked for
     pipeline: bool = True
     schedules: tuple[Schedule, ...] = ("1f1b",)
     uneven_stages: bool = False

@@ -7,6 +7,7 @@ import pytest
 from running import invoke
 
 from gpuscale.core.layout import Layout
+from gpuscale.io.software import load_software
 
 SCRIPT = """torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py \\
   --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 \\
@@ -17,10 +18,11 @@ SCRIPT = """torchrun --nproc_per_node 8 --nnodes 8 pretrain_gpt.py \\
 """
 JOB = 'model = "llama3-8b"\ngpus = 16\nseq_len = 4096\n[layout]\ntp = 2\n'
 TUNED = "llama3-8b --gpu h100 --gpus 8 --tp 2 --software megatron-bridge --method"
+OWN = "habit of megatron-core: " + load_software("megatron-core").sources["zero_stage"]
 JOBS = {
     "plan llama3-8b --gpus 16 --tp 2": {"tp": "--tp", "pp": "searched", "dp": "searched"},
     "plan --job {job}": {"tp": "{job}:5", "seq_len": "{job}:3", "zero_stage": "searched"},
-    "memory llama3-8b --gpus 16 --tp 2": {"dp": "--gpus", "zero_stage": "habit of megatron-core"},
+    "memory llama3-8b --gpus 16 --tp 2": {"dp": "--gpus", "zero_stage": OWN},
     "timeline llama3-8b --gpus 16 --tp 2 --pp 2": {"pp": "--pp", "vpp": "default"},
     "launch-check {script} --seq-len 4096": {
         "tp": "{script}:2 --tensor-model-parallel-size",

@@ -159,3 +159,46 @@ def test_a_person_says_what_a_command_would_print():
     )
     assert "accumulation" in read_launch({"a.sh": text}).unread
     assert read_launch({"a.sh": text}, {"n": "8"}).accumulation == 2
+
+
+FOURTH = (
+    "policy:\n  model_name: a/b\n  precision: bfloat16\n  max_total_sequence_length: 512\n"
+    "  tensor_model_parallel_size: 2\n  dtensor_cfg: {enabled: false, tensor_parallel_size: "
+    "'${policy.tensor_model_parallel_size}'}\n  megatron_cfg: {enabled: true, pipeline_dtype: "
+    "'${policy.precision}', tensor_model_parallel_size: '${policy.tensor_model_parallel_size}'}\n"
+    "grpo: {num_prompts_per_step: 32}\n"
+)
+PRIME = (
+    "python3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=8 trainer.nnodes=1 data.n_samples=4 "
+    "algorithm.adv_estimator=rloo actor_rollout_ref.model.path=a/b "
+    "data.train_batch_size=256 reward_model.rm_type={kind}"
+)
+SEES = (
+    "torchrun --nproc_per_node 8 finetune.py --model_name_or_path a/b --tune_vision true "
+    "--use_lora true --per_device_train_batch_size 1 --model_max_length 2048"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        # NVIDIA/NeMo-Skills nemo_skills/training/nemo_rl/configs/grpo.yaml
+        ("a.yaml", FOURTH, {"tp": 2, "zero_stage": 1, "asked": {}}),
+        # PRIME-RL/PRIME training/examples/run_prime_main.sh
+        ("a.sh", PRIME.format(kind="normal"), {"global_batch_size": 1024, "asked": {}}),
+        (
+            "a.sh",
+            PRIME.format(kind="prime"),
+            {
+                "beyond": [
+                    "reward_model.rm_type prime: a second model trains too, which is not predicted"
+                ]
+            },
+        ),
+        # OpenBMB/MiniCPM-V finetune/finetune_lora.sh
+        ("a.sh", SEES, {"beyond": ["tune_vision: more than a decoder-only language model trains"]}),
+    ],
+)
+def test_what_is_read_of_the_fourth_draw(name, text, wanted):
+    found = read_launch({name: text})
+    assert {key: getattr(found, key) for key in wanted} == wanted

@@ -24,7 +24,7 @@ FP8 = (
 )
 PRIME = (
     "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=rloo data.train_batch_size=256 "
-    "data.n_samples=4 data.max_prompt_length=1024 data.max_response_length=3072 "
+    "data.n_samples_per_prompt=4 data.max_prompt_length=1024 data.max_response_length=3072 "
     "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B trainer.n_gpus_per_node=8 trainer.nnodes=1 "
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"
 )
@@ -37,7 +37,7 @@ PRIME = (
         ("b.sh", DEGREES, ["tensor_parallel_degree", "fsdp_shard_degree"]),
         ("c.yaml", CONTEXT, ["context_parallel_degree"]),
         ("d.yaml", FP8, ["fp8"]),
-        ("e.sh", PRIME, ["data.n_samples"]),
+        ("e.sh", PRIME, ["data.n_samples_per_prompt"]),
     ],
 )
 def test_what_says_how_a_job_runs_is_asked_for(name, text, keys, tmp_path, capsys):

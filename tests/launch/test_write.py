@@ -109,3 +109,20 @@ def test_every_wrapper_starts_the_same_command(wrapper):
 def test_chunks_are_in_model_order():
     model = load_model("llama3-8b").spec
     assert chunk_layers(model, (8, 8, 8, 8), 2) == (4,) * 8
+
+
+def test_nanotron_has_context_parallelism_where_it_is_asked_for(tmp_path, capsys):
+    """Its trainer (2411b022) makes no random weights with it, and needs DDP or no ZeRO."""
+    from gpuscale.cli.app import run
+
+    base = ["plan", "llama3-8b", "--gpus", "64", "--software", "nanotron", "--seq-len", "131072"]
+    base += ["--global-batch", "64"]
+    assert run([*base, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["result"]["layout"]["cp"] == 1
+    assert run([*base, "--cp", "4", "-o", str(tmp_path / "run.sh")]) == 0
+    text = (tmp_path / "run.sh").read_text()
+    assert "context_parallel_size: 4" in text and "resume_checkpoint_path: checkpoint" in text
+    capsys.readouterr()
+    assert run([*base, "--cp", "8", "--tp", "8", "--zero", "1"]) == 2
+    assert "one replica with ZeRO-1" in capsys.readouterr().err
+    assert run([*base, "--cp", "8", "--tp", "8", "--zero", "0"]) in (0, 1)

@@ -41,6 +41,7 @@ from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_names
 from gpuscale.io.run import rent_of
+from gpuscale.io.software import capabilities_of
 from gpuscale.render.document import Bars, Document, Text
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def tuning_plan(asked: Plan) -> Document:
     ways = [(_option(asked, *way, tokens), *way) for way in found]
     if not ways:
         job, bench = cases[-1].job, cases[-1].bench
-        trial = closest(bench, job, _space(asked, job)(_stages(asked, job)[-1]))
+        trial = closest(bench, job, _space(asked, job)(_stages(asked, cases[-1])[-1]))
         if not bench.legal(trial.job):  # nothing that may be chosen runs
             make_case(_question(asked, _places(asked)[-1], job.layout.n_gpus), None, asked.software)
         ways = [(_option(asked, cases[-1], trial, tokens), cases[-1], trial)]
@@ -305,15 +306,16 @@ def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told
     )
 
 
-def _stages(asked: Plan, job: Job) -> tuple[tuple[int, ...], ...]:
+def _stages(asked: Plan, case: FinetuneCase) -> tuple[tuple[int, ...], ...]:
     """ZeRO stages to choose from, in turn: beyond Megatron's own (1) only what does not fit."""
+    job, has = case.job, capabilities_of(case.software)
     habit = job.layout.zero_stage
     if asked.zero is not None or job.layout.n_gpus == 1 or not job.method.shardable:
         return ((habit,),)
     if habit == 1:
         return (1,), (3,)
-    also = () if asked.offload is not None else (0, 1, 2)
-    return (tuple(dict.fromkeys((habit, *also, 3))),)
+    also = {0, 1, 2} & {*has.zero_stages} - {*has.zero_asked} if asked.offload is None else ()
+    return (tuple(dict.fromkeys((habit, *sorted(also), 3))),)
 
 
 ENDS = {None: (1, 0), "safe": (1,), "expected": (0,), "tight": (-1,)}
@@ -349,9 +351,8 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
         return asked.fit == "tight" or verdict_of(case, j, CHOSEN).fits
 
     benches = [replace(case.bench, end=end, likely=likely) for end in ENDS[asked.fit]]
-    tried = (
-        fastest(bench, job, ways(stages)) for bench, stages in product(benches, _stages(asked, job))
-    )
+    pairs = product(benches, _stages(asked, case))
+    tried = (fastest(bench, job, ways(stages)) for bench, stages in pairs)
     own = next((found for found in tried if found), None)
     pinned = asked.offload is not None or asked.zero not in (None, 3)
     if own or pinned:

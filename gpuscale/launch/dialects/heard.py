@@ -84,7 +84,7 @@ def says_how(key: str, value: Any) -> bool | None:
         return None
     if not telling.search(key):
         return False
-    rest = text in NEUTRAL or "/" in text or UNSET in text
+    rest = text in NEUTRAL or re.search(rf"/|{UNSET}|^\$\{{[\w.]+\}}$", text)  # of another key
     return None if rest or (key.endswith("_dtype") and "32" in text) else True
 
 

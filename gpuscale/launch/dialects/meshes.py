@@ -171,8 +171,7 @@ SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "gpipe": "GPipe"}
 
 def nanotron(fields: Fields) -> Part:
     """Write the shape of a model of Llama's kind, the one that nanotron's `LlamaConfig` can say."""
-    job: TrainingLaunch = fields["job"]
-    model, lay = job.model, job.layout
+    model, lay = fields["job"].model, fields["job"].layout
     mixers, ffns = list(model.mixers.values()), list(model.ffns.values())
     mixer, ffn = mixers[0], ffns[0]
     if (
@@ -210,10 +209,13 @@ def nanotron(fields: Fields) -> Part:
     table: Table = {f"model.model_config.{key}": value for key, value in shape.items()}
     table |= {"general.run": model.name, "model.make_vocab_size_divisible_by": lay.tp}
     table |= {"parallelism.dp": lay.dp, "optimizer.zero_stage": min(lay.zero_stage, 1)}
-    warm = max(1, fields["steps"] // 50)
-    table["optimizer.learning_rate_scheduler.lr_warmup_steps"] = warm
+    table["optimizer.learning_rate_scheduler.lr_warmup_steps"] = max(1, fields["steps"] // 50)
     table["parallelism.tp_linear_async_communication"] = lay.sequence_parallel
     table["parallelism.tp_mode"] = "REDUCE_SCATTER" if lay.sequence_parallel else "ALL_REDUCE"
-    said = {"sequence_parallel", "dp_replicate"}
-    said |= {"zero_stage"} if lay.zero_stage < 2 else set()
-    return table, said, ["rope_theta: its default of 10,000 stands"]
+    said = {"sequence_parallel", "dp_replicate"} | ({"zero_stage"} if lay.zero_stage < 2 else set())
+    notes = ["rope_theta: its default of 10,000 stands"]
+    if lay.cp > 1:  # trainer.py: no random weights
+        table |= {"checkpoints.resume_checkpoint_path": "checkpoint"}
+        table |= {"checkpoints.checkpoints_path": "saves", "checkpoints.checkpoint_interval": 1000}
+        notes.append("context parallelism goes on from a checkpoint, nanotron starts none with it")
+    return table, said, notes

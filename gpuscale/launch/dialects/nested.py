@@ -32,6 +32,7 @@ class Nested:
             for _ in range(8):  # a value may name a key that names a key
                 if not isinstance(value, str) or not (named := ELSEWHERE.match(value.strip())):
                     break
+                self.heard.add(named[1])
                 value = self._at(named[1])
             if value is not None:
                 return value

@@ -12,6 +12,8 @@ from gpuscale.launch.dialects.heard import known_keys, leaves, put_unheard
 from gpuscale.launch.dialects.nested import Nested
 from gpuscale.launch.dialects.rows import precision_of, put, whole
 from gpuscale.launch.found import MEGATRON_KEYS, UNSET, Found
+from gpuscale.launch.options import launch_table
+from gpuscale.launch.read.kinds import put_beyond
 from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl, put_tokens
 from gpuscale.launch.read.tables import key_values
 from gpuscale.launch.read.together import OPTIONAL
@@ -39,9 +41,8 @@ def read_verl_command(words: Sequence[str]) -> Found:
     name = name.removesuffix(".yaml") or "ppo_trainer" * ("verl.trainer.main_ppo" in words)
     own = name.endswith(("ppo_trainer", "sft_trainer")) or "megatron_trainer" in name
     file = f"{OPTIONAL}verl/trainer/config" if own else folder or "config"  # of a fork
-    if name:
-        found.beside.append(f"{file}/{name}.yaml")
-        found.options = key_values(words)
+    found.beside += [f"{file}/{name}.yaml"] if name else []
+    found.options = key_values(words)
     script = next((w for w in words[:4] if w.endswith(".sh")), "")
     if script and "actor_rollout_ref.model.path" not in key_values(words):  # it says the rest
         found = Found("verl", software="verl", version="verl", beside=[script])
@@ -91,6 +92,7 @@ def read_verl(table: Mapping[str, Any], words: str) -> Found:
         _verl_policy(at, words)
         _verl_rollouts(at, rl)
     found.cp_kind = "ulysses" if found.cp > 1 and "megatron" not in " ".join(table) else None
+    put_beyond(at)
     put_unheard(found, table, at.heard | {"engine"}, known_keys("verl"))
     return found
 
@@ -127,7 +129,7 @@ def _verl_rollouts(at: Nested, rl: Table) -> None:
     if ESTIMATORS.get(estimator) == "ppo":
         rl |= {"group": None, "rule_reward": not at.true("reward_model.enable") or None}
     else:  # agents of Search-R1 and its kin are samples too
-        rl["group"] *= at.number(*AGENTS) or 1
+        rl["group"] *= at.number(*launch_table("words")["rl"]["agents"]) or 1
         rl["rule_reward"] = None
     rl |= {"no_kl": not _has_kl(at) or None, "engine": None}
     rl |= {"group": None} if "rl.group" in found.unread else {}
@@ -153,14 +155,6 @@ def _has_kl(at: Nested) -> bool:
     if keys[0] in at.table or not any(key in at.table for key in older):
         return any(at.true(key) for key in keys)
     return at.true(keys[1]) or not is_zero(at.text(older[1]) or None)
-
-
-AGENTS = (
-    "actor_rollout_ref.rollout.n_agent",
-    "actor_rollout_ref.rollout.n_trajectories",
-    "env.rollout.n",
-)
-"""Samples of a prompt by the words of Search-R1, SkyRL-Agent and verl-agent."""
 
 
 def _verl_placement(at: Nested) -> None:
