@@ -126,3 +126,21 @@ def test_what_is_found_is_the_best_of_every_size_of_a_small_cluster(model, softw
 def test_a_list_of_sizes_says_that_others_were_not_tried():
     text = str(Plan("phi4", **SMALL, gpus="16..64", deadline="5d").answer().blocks[0].text)
     assert "the fewest GPUs tried for 5 days" in text
+
+
+def test_a_budget_below_the_peak_rate_searches_only_what_is_shown(monkeypatch):
+    from gpuscale.answers.training import plan_case
+
+    limits = []
+    real = plan_case.solve
+
+    def counted(case, *rest, **how):
+        limits.append((case.n_gpus, how.get("limit_s", float("inf"))))
+        return real(case, *rest, **how)
+
+    monkeypatch.setattr(plan_case, "solve", counted)
+    job = SMALL | {"model": "llama3-8b", "software": "megatron-core"}
+    answer = Plan(**job, gpus="256", budget="6").answer()
+    assert answer.answered_no
+    assert all(limit == float("inf") for _, limit in limits)
+    assert {n for n, _ in limits} <= {1, 2, 4, 8, 16, 32, 64, 128, 256}

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuscale.answers import lifetime
 from gpuscale.answers.changed import changed
-from gpuscale.answers.lifetime import (
-    conditions_of,
-    fleet_of,
-    life_of,
-    outlook_rows,
-    restart_s,
-    store_of,
-)
 from gpuscale.answers.money import age_warnings, bill_of, bill_rows, stops_per_s
 from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms, save_terms
 from gpuscale.answers.summary import cost_points
@@ -49,9 +42,9 @@ def checkpoint_terms(
     """Explain the headline numbers."""
     from gpuscale.io.run import load_saver
 
-    store = store_of(asked, cluster, r.n_gpus)
+    store = lifetime.store_of(asked, cluster, r.n_gpus)
     writers = min(r.n_gpus, asked.writers or r.n_gpus)
-    met = conditions_of(asked, r.n_gpus, r.save, stops_per_s(asked))
+    met = lifetime.conditions_of(asked, r.n_gpus, r.save, stops_per_s(asked))
     held = BilledTime(r.outlook.expected_s, r.n_gpus, 1 - r.outlook.goodput.recovery_frac)
     g = r.outlook.goodput
     return (
@@ -171,12 +164,12 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
     n, trained, parts = _parts(asked, loaded)
     total = parts.total_bytes
     other, writers = stops_per_s(asked), asked.writers
-    saved, found = life_of(
+    saved, found = lifetime.life_of(
         asked, cluster, total, asked.time, n_gpus, writers=writers, other_per_s=other
     )
     g, mean = found.goodput, found.goodput.mtbf_s
-    store = store_of(asked, cluster, n_gpus)
-    fleet = fleet_of(asked, n_gpus)
+    store = lifetime.store_of(asked, cluster, n_gpus)
+    fleet = lifetime.fleet_of(asked, n_gpus)
     n_saves = asked.time / g.interval_s
     machine = fleet.per_node_day * cluster.gpus_per_node / GPUS_PER_NODE
     answer = CheckpointAnswer(
@@ -196,7 +189,7 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
         exact_s=saving.exact_interval_s(saved.blocking_s, mean),
         interval_s=g.interval_s,
         first_order_frac=first_order_frac(
-            g.interval_s, saved.blocking_s, restart_s(asked, n_gpus, saved), mean
+            g.interval_s, saved.blocking_s, lifetime.restart_s(asked, n_gpus, saved), mean
         ),
         lost_frac=1 - g.goodput_frac,
         saving_frac=g.saving_frac,
@@ -226,7 +219,10 @@ def checkpoint_document(asked: Checkpoint) -> Document:
     where = f"{name} on {r.n_gpus:,} {loaded.gpu.name} ({loaded.cluster.name})"
     title = f"{where}, saved {asked.saver}"
     clock = f"{r.n_interruptions_by_clock:,.3g} interruptions in so long by the clock"
-    time_rows = [("time computed", t(asked.time, 4), clock), *outlook_rows(r.outlook, r.n_gpus)]
+    time_rows = [
+        ("time computed", t(asked.time, 4), clock),
+        *lifetime.outlook_rows(r.outlook, r.n_gpus),
+    ]
     first = f"{100 * r.first_order_frac:.1f} %"
     note = "useful to first order (Kokolis et al.); parts from the exact form where stops are dense"
     time_rows.append(("", first, note))
@@ -334,7 +330,8 @@ def _save_rows(
     s = r.save
     kind = asked.store or "general"
     low, high = (
-        store_of(asked, cluster, r.n_gpus, end).write_bytes_per_s for end in ("low", "high")
+        lifetime.store_of(asked, cluster, r.n_gpus, end).write_bytes_per_s
+        for end in ("low", "high")
     )
     origin = "given"
     if isinstance(kind, str):
@@ -360,7 +357,7 @@ def _pictures(r: CheckpointAnswer, asked: Checkpoint) -> list[Chart]:
     """Effective time over the interval, at the expected failure rate."""
     from gpuscale.render.chart import Axis, Lines, Mark, Series
 
-    restart = restart_s(asked, r.n_gpus, r.save)
+    restart = lifetime.restart_s(asked, r.n_gpus, r.save)
     low, n = max(1.0, r.interval_s / 30), 60
     points = []
     for k in range(n + 1):

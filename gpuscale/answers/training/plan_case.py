@@ -18,6 +18,7 @@ from gpuscale.core.rules import RuleFacts, against_refused, against_stage_layers
 from gpuscale.core.run.checkpoint import SaveTime, checkpoint_parts
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
+from gpuscale.core.search.results import INFINITY
 from gpuscale.core.search.space import Space, default_space
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster
@@ -191,7 +192,9 @@ def solve(
     """
     with uncollected():
         result = search(case.problem, case.space, n_next, progress, **how)
-    if result.best is None and case.problem.facts.runs_on.refused and not result.interrupted:
+    unlimited = how.get("limit_s", INFINITY) == INFINITY  # else there may be slower ones
+    refuses = unlimited and case.problem.facts.runs_on.refused
+    if result.best is None and refuses and not result.interrupted:
         _refuse_all(case, result)
     if result.counts.declared == 0 and not result.interrupted:
         raise GpuscaleError(

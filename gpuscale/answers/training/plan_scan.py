@@ -6,19 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.money import rate_of
 from gpuscale.answers.progress import Progress
-from gpuscale.answers.training.plan_case import (
-    WHOLE,
-    PlanCase,
-    best_or_closest,
-    given_price,
-    less_safe,
-    load_case,
-    make_case,
-    precisions,
-    price_of,
-    prospect_of,
-    solve,
-)
+from gpuscale.answers.training import plan_case
 from gpuscale.answers.training.plan_request import (
     GlobalBatch,
     Request,
@@ -64,9 +52,11 @@ class PlanScan:
     request: Request
     progress: Progress
     rows: list[ScanRow] = field(default_factory=list)
-    cases: list[PlanCase] = field(default_factory=list)
+    cases: list[plan_case.PlanCase] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    like: dict[tuple[str, int], PlanCase] = field(default_factory=dict)  # cases that share blocks
+    like: dict[tuple[str, int], plan_case.PlanCase] = field(
+        default_factory=dict
+    )  # cases that share blocks
     gaps: bool = False  # whether sizes were left out that might have been the answer
     interrupted: bool = False
 
@@ -78,7 +68,7 @@ def scan_plan(request: Request) -> Document:
     _check(request)
     scan = PlanScan(request, Progress(request.n_cases))
     for cluster in request.asked.clusters:
-        loaded = load_case(request, cluster)
+        loaded = plan_case.load_case(request, cluster)
         _check_prices(request, loaded)
         for seq_len in seq_len_of(request, loaded.model):
             for batch in batches_of(request, loaded.model, seq_len):
@@ -100,7 +90,7 @@ def _settled(scan: PlanScan, at: int) -> ScanRow:
     """Row of the size that was found, with the best layout of those that meet the conditions."""
     case, row = scan.cases[at], scan.rows[at]
     limit_s = _slowest_s(scan, case, against=())
-    result = solve(case, 0, scan.progress, follow_families=False, limit_s=limit_s)
+    result = plan_case.solve(case, 0, scan.progress, follow_families=False, limit_s=limit_s)
     scan.interrupted = result.interrupted
     if result.best is None:
         return row
@@ -129,7 +119,7 @@ def _check_prices(request: Request, loaded: Loaded) -> None:
     """Refuse to compare prices that are not known."""
     asked = request.asked
     wanted = asked.budget is not None or asked.objective == "tokens-per-dollar"
-    if wanted and rate_of(loaded.cluster, given_price(request, loaded.cluster)) is None:
+    if wanted and rate_of(loaded.cluster, plan_case.given_price(request, loaded.cluster)) is None:
         raise GpuscaleError(
             f"no price of {loaded.cluster.name} is known", "give one, as --price '2.5 USD/h'"
         )
@@ -153,7 +143,7 @@ def _sizes(scan: PlanScan, loaded: Loaded, seq_len: int, batch: GlobalBatch) -> 
         node = loaded.cluster.gpus_per_node
         scan.rows[n_before:] = [_worth_it(scan, row, node) for row in scan.rows[n_before:]]
         return
-    limit = loaded.cluster.n_gpus if loaded.cluster.kind in WHOLE else None
+    limit = loaded.cluster.n_gpus if loaded.cluster.kind in plan_case.WHOLE else None
     most = request.asked.gpus[0] if request.asked.gpus else (limit or LARGEST)
     node = loaded.cluster.gpus_per_node
     if request.size_wanted == "fewest":
@@ -196,28 +186,33 @@ def _verdict(request: Request, row: ScanRow | None) -> SizeVerdict:
     return SizeVerdict.MORE if slow else SizeVerdict.FEWER
 
 
-def _slowest_s(scan: PlanScan, case: PlanCase, against: Sequence[ScanRow]) -> float:
+def _slowest_s(scan: PlanScan, case: plan_case.PlanCase, against: Sequence[ScanRow]) -> float:
     """Longest step with which a case can be the answer: it meets, and is not slower than one. [s].
 
     Where the fastest is wanted, rows that it stands `against` bound it too.
     """
-    from gpuscale.core.model.flops import model_flop_per_token
-
     request = scan.request
     c, model, n = request.conditions, case.loaded.model, case.n_gpus
     tokens = request.asked.tokens or model.training_tokens
     limits = [c.max_step_s] if c.max_step_s is not None else []
     if c.deadline_s is not None and tokens:
         limits.append(c.deadline_s * case.batch_tokens / tokens)
-    price = price_of(case, request)
+    price = plan_case.price_of(case, request)
     if c.budget_usd is not None and tokens and price:
         limits.append(c.budget_usd / (n * price / 3600) * case.batch_tokens / tokens)
     if c.mfu_at_least is not None:
-        flop = model_flop_per_token(model, case.problem.facts.seq_len) * case.batch_tokens
-        limits.append(flop / (n * case.problem.hardware.bf16_flop_per_s * c.mfu_at_least))
+        limits.append(_step_at_s(case, case.problem.hardware.bf16_flop_per_s * c.mfu_at_least))
     if request.size_wanted == "fastest":
         limits += [case.batch_tokens / row.tokens_per_s for row in against if row.meets]
     return min(limits, default=float("inf")) * (1 + 1e-9)
+
+
+def _step_at_s(case: plan_case.PlanCase, flop_per_s: float) -> float:
+    """Step of a case at a rate of each GPU. [s]."""
+    from gpuscale.core.model.flops import model_flop_per_token
+
+    flop = model_flop_per_token(case.loaded.model, case.problem.facts.seq_len) * case.batch_tokens
+    return flop / (case.n_gpus * flop_per_s)
 
 
 def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
@@ -229,7 +224,7 @@ def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
     deadline = request.conditions.deadline_s
     if deadline is None or tokens is None:
         return 0.0
-    rates = [loaded.gpu.flop_per_s(p) or 0.0 for p in precisions(request, loaded)]
+    rates = [loaded.gpu.flop_per_s(p) or 0.0 for p in plan_case.precisions(request, loaded)]
     flop = model_flop_per_token(loaded.model, seq_len)
     return least_gpus(tokens, flop, max(rates), deadline)
 
@@ -263,21 +258,24 @@ def _try(
     like = scan.like.get((loaded.cluster.name, seq_len))
     try:
         suit = suited(scan.request, batch, seq_len, n)
-        case = make_case(loaded, scan.request, n, seq_len, suit, like)
+        case = plan_case.make_case(loaded, scan.request, n, seq_len, suit, like)
         limit_s = _slowest_s(scan, case, against=scan.rows) if limited else float("inf")
+        peak = max(loaded.gpu.flop_per_s(p) or 0.0 for p in case.space.precision)
+        if limit_s < _step_at_s(case, peak):
+            return None
         seeks = bool(scan.request.size_wanted)
 
-        def searched(case: PlanCase) -> SearchResult:
-            return solve(
+        def searched(case: plan_case.PlanCase) -> SearchResult:
+            return plan_case.solve(
                 case, 0, scan.progress, follow_families=False, limit_s=limit_s, weigh=not seeks
             )
 
         result = safe = searched(case)
         if result.best is None and scan.request.asked.fit is None and not result.interrupted:
-            bold = less_safe(case)
+            bold = plan_case.less_safe(case)
             result = searched(bold)
             if limit_s < float("inf") and result.best is not None and not result.interrupted:
-                safe = solve(case, 0, scan.progress, follow_families=False, weigh=False)
+                safe = plan_case.solve(case, 0, scan.progress, follow_families=False, weigh=False)
             if safe.best is not None:  # too slow: no reason to be less safe
                 return None
             case = bold
@@ -295,7 +293,7 @@ def _try(
     scan.interrupted = result.interrupted
     if limited and result.best is None:
         return None
-    layout = best_or_closest(case, result)
+    layout = plan_case.best_or_closest(case, result)
     if layout is None:
         return None
     row = _row(scan.request, case, estimate(case.problem, layout), result.counts)
@@ -327,10 +325,10 @@ def _worth_it(scan: PlanScan, row: ScanRow, node: int) -> ScanRow:
     return replace(row, meets=False, why_not=why)
 
 
-def _row(request: Request, case: PlanCase, best: Any, counts: Any) -> ScanRow:
-    ahead = prospect_of(case, request, best)
+def _row(request: Request, case: plan_case.PlanCase, best: Any, counts: Any) -> ScanRow:
+    ahead = plan_case.prospect_of(case, request, best)
     run = ahead.run if ahead else None
-    price = price_of(case, request)
+    price = plan_case.price_of(case, request)
     per_usd = None
     if price:
         per_usd = best.step.tokens_per_s * 3600 / (price * case.n_gpus)

@@ -12,25 +12,10 @@ from gpuscale.answers.money import age_warnings
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import command_of, launched, saved_job
 from gpuscale.answers.training import plan_blocks as blocks
+from gpuscale.answers.training import plan_case, plan_request
 from gpuscale.answers.training.plan_answer import inputs_of, plan_result, said_job, used_job
-from gpuscale.answers.training.plan_case import (
-    PlanCase,
-    best_or_closest,
-    less_safe,
-    load_case,
-    make_case,
-    solve,
-)
 from gpuscale.answers.training.plan_idle import Idle, of_at_most
 from gpuscale.answers.training.plan_maturities import maturity_words, step_text, taken, terms_of
-from gpuscale.answers.training.plan_request import (
-    Request,
-    batches_of,
-    read_request,
-    seq_len_of,
-    sizes_of,
-    suited,
-)
 from gpuscale.answers.training.plan_text import (
     counts_text,
     days,
@@ -55,7 +40,9 @@ if TYPE_CHECKING:
     from gpuscale.core.step.replay import StepTimeline
 
 
-def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | None) -> list[Point]:
+def plan_summary(
+    case: plan_case.PlanCase, request: plan_request.Request, r: PlanResult, idle: Idle | None
+) -> list[Point]:
     """Verdict, layout, time, memory, money, bottleneck, what helps, what was taken, what next."""
     tone = summary.tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
     o, width = r.passed_over, r.memory_interval_factor_80
@@ -78,7 +65,7 @@ def plan_summary(case: PlanCase, request: Request, r: PlanResult, idle: Idle | N
     return [*points, summary.FILED] if r.fits else points
 
 
-def verdict(case: PlanCase, r: PlanResult) -> str:
+def verdict(case: plan_case.PlanCase, r: PlanResult) -> str:
     """Say in one sentence whether it fits and what it takes."""
     where = (
         f"{case.loaded.model.name} on {case.n_gpus:,} {case.loaded.gpu.name} ({case.cluster.name})"
@@ -147,7 +134,7 @@ HEADROOM_NOTE = (
 
 def training_plan(asked: Plan) -> Document:
     """Answer a training question."""
-    request = read_request(asked)
+    request = plan_request.read_request(asked)
     many = request.n_cases > 1 or request.conditions.any or asked.scaling
     if many or request.asked.objective in ("fewest-gpus",):
         from gpuscale.answers.training.plan_scan import scan_plan
@@ -156,26 +143,28 @@ def training_plan(asked: Plan) -> Document:
     return single_plan(request)
 
 
-def single_plan(request: Request) -> Document:
+def single_plan(request: plan_request.Request) -> Document:
     """One case in full."""
     asked = request.asked
-    loaded = load_case(request, request.asked.clusters[0])
-    (n_gpus,) = sizes_of(request, loaded.cluster)
-    (seq_len,) = seq_len_of(request, loaded.model)
-    (batch,) = batches_of(request, loaded.model, seq_len)
+    loaded = plan_case.load_case(request, request.asked.clusters[0])
+    (n_gpus,) = plan_request.sizes_of(request, loaded.cluster)
+    (seq_len,) = plan_request.seq_len_of(request, loaded.model)
+    (batch,) = plan_request.batches_of(request, loaded.model, seq_len)
     progress = Progress()
 
-    def make(n: int) -> PlanCase:
-        return make_case(loaded, request, n, seq_len, suited(request, batch, seq_len, n))
+    def make(n: int) -> plan_case.PlanCase:
+        return plan_case.make_case(
+            loaded, request, n, seq_len, plan_request.suited(request, batch, seq_len, n)
+        )
 
     if asked.show_job:
         return _job_document(make(n_gpus), request)
 
-    def solved(case: PlanCase) -> tuple[PlanCase, SearchResult]:
-        result = solve(case, asked.alternatives, progress)
+    def solved(case: plan_case.PlanCase) -> tuple[plan_case.PlanCase, SearchResult]:
+        result = plan_case.solve(case, asked.alternatives, progress)
         if result.best is None and request.asked.fit is None and not result.interrupted:
-            case = less_safe(case)
-            result = solve(case, asked.alternatives, progress)
+            case = plan_case.less_safe(case)
+            result = plan_case.solve(case, asked.alternatives, progress)
         return case, result
 
     case, result, idle = of_at_most(n_gpus, make, solved)
@@ -190,7 +179,7 @@ def single_plan(request: Request) -> Document:
 
 
 def _sections(
-    case: PlanCase, request: Request, best: Estimate, result: SearchResult
+    case: plan_case.PlanCase, request: plan_request.Request, best: Estimate, result: SearchResult
 ) -> dict[str, Any]:
     """Sections that look further; an interruption leaves out what is not done."""
     found: dict[str, Any] = {}
@@ -208,15 +197,17 @@ def _sections(
     return found
 
 
-def _by_objective(case: PlanCase, request: Request, result: SearchResult) -> Layout | None:
+def _by_objective(
+    case: plan_case.PlanCase, request: plan_request.Request, result: SearchResult
+) -> Layout | None:
     """Layout that the objective picks; of one case all but memory mean the fastest."""
     headroom = request.asked.objective == "memory-headroom" and not result.interrupted
     if headroom and result.fastest is not None:
         return most_headroom(case.problem, case.space, result.fastest).layout
-    return best_or_closest(case, result)
+    return plan_case.best_or_closest(case, result)
 
 
-def _job_document(case: PlanCase, request: Request) -> Document:
+def _job_document(case: plan_case.PlanCase, request: plan_request.Request) -> Document:
     found = said_job(used_job(case, request), request)
     return Document(
         "plan",
@@ -227,7 +218,7 @@ def _job_document(case: PlanCase, request: Request) -> Document:
     )
 
 
-def batch_line(case: PlanCase, r: PlanResult, settings: tuple[str, ...] = ()) -> str:
+def batch_line(case: plan_case.PlanCase, r: PlanResult, settings: tuple[str, ...] = ()) -> str:
     """Say what batch is planned, and what it means per GPU."""
     asked, planned = r.asked_batch_tokens, r.batch_tokens
     facts = case.problem.facts
@@ -244,8 +235,8 @@ def batch_line(case: PlanCase, r: PlanResult, settings: tuple[str, ...] = ()) ->
 
 
 def document_of(
-    case: PlanCase,
-    request: Request,
+    case: plan_case.PlanCase,
+    request: plan_request.Request,
     r: PlanResult,
     best: Estimate,
     result: SearchResult,
@@ -296,7 +287,7 @@ def document_of(
     )
 
 
-def _job(case: PlanCase, request: Request, r: PlanResult) -> dict[str, Any]:
+def _job(case: plan_case.PlanCase, request: plan_request.Request, r: PlanResult) -> dict[str, Any]:
     """Keep the chosen layout as a whole job."""
     from gpuscale.launch.dialects.plan import estimate_lines
 
@@ -313,7 +304,7 @@ def _job(case: PlanCase, request: Request, r: PlanResult) -> dict[str, Any]:
     )
 
 
-def _pictures(case: PlanCase, r: PlanResult) -> Callable[[], list[Any]]:
+def _pictures(case: plan_case.PlanCase, r: PlanResult) -> Callable[[], list[Any]]:
     """Pictures that need more than the record: memory of every stage, the step in time."""
 
     def draw() -> list[Any]:

@@ -12,24 +12,11 @@ from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars
 from gpuscale.answers.peak import part_rows as compared_rows
 from gpuscale.answers.saved import inputs_of, launched
 from gpuscale.answers.summary import figures_of, largest_parts, machine, taken_points
+from gpuscale.answers.training import tune_words
 from gpuscale.answers.training.tune_asked import RL, task_of
 from gpuscale.answers.training.tune_case import FinetuneCase, job_of, make_case, site_of
 from gpuscale.answers.training.tune_verdict import said_enough, verdict_of
 from gpuscale.answers.training.tune_wanted import settled
-from gpuscale.answers.training.tune_words import (
-    PARTS,
-    ends_text,
-    habit_text,
-    head_points,
-    memory_terms,
-    part_rows,
-    remedy_points,
-    short_of_host,
-    states_text,
-    time_text,
-    trained_words,
-    verdict_text,
-)
 from gpuscale.core.dataclasses import asdict, dataclass, replace
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.bench import BenchChange, Trial, enough, remedies
@@ -147,7 +134,7 @@ def _result(
         memory,
         trial.step,
         job.layout,
-        fits=verdict.fits and not short_of_host(host_bytes, asked.host_memory),
+        fits=verdict.fits and not tune_words.short_of_host(host_bytes, asked.host_memory),
         enough=mends,
         step_low_s=low_s,
         step_high_s=high_s,
@@ -190,10 +177,10 @@ def _cards(case: FinetuneCase, trial: Trial) -> tuple[Card, ...]:
 
 
 def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) -> Document:
-    short = short_of_host(r.host_bytes_per_node, asked.host_memory)
+    short = tune_words.short_of_host(r.host_bytes_per_node, asked.host_memory)
     table = _parts_table(case, r)
-    words, n_gpus = trained_words(trial.job), r.layout.n_gpus
-    said = verdict_text(case, words, r, n_gpus, short=bool(short))
+    words, n_gpus = tune_words.trained_words(trial.job), r.layout.n_gpus
+    said = tune_words.verdict_text(case, words, r, n_gpus, short=bool(short))
     if r.enough and not r.fits:
         said += f"; fits with {r.enough.words} ({gb(r.enough.total_bytes)})"
     summary = memory_summary(asked, case, trial.job, r, f"{said}{short}.")
@@ -207,7 +194,7 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
         "memory": [
             Text(summary[0].value),
             table,
-            part_bars(part_rows(r.expected), r.capacity_bytes),
+            part_bars(tune_words.part_rows(r.expected), r.capacity_bytes),
         ],
         "figures": [figures_of(summary, *_facts(asked, case, trial.job, r))],
         "remedies": remedy,
@@ -222,7 +209,7 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
         details,
         warnings=case.warnings(),
         answered_no=not r.fits,
-        terms=memory_terms(case, trial.job, r.expected),
+        terms=tune_words.memory_terms(case, trial.job, r.expected),
         csv_table=table,
         job=lambda: kept_job(asked, case, trial),
         launch=launched(lambda: kept_job(asked, case, trial)),
@@ -254,10 +241,14 @@ def _parts_table(case: FinetuneCase, r: TuningMemory) -> Table:
     if r.against:
         columns = [Column("part", "per GPU", right=False)]
         columns += [Column(f"{n}_bytes", n, gb) for n in many]
-        keys = [(label, key) for label, key in PARTS if any(getattr(m, key) for m in many.values())]
+        keys = [
+            (label, key)
+            for label, key in tune_words.PARTS
+            if any(getattr(m, key) for m in many.values())
+        ]
         rows = [(label, *(getattr(m, key) for m in many.values())) for label, key in keys]
         return Table(columns, [*rows, ("total", *(m.total_bytes for m in many.values()))])
-    rows = compared_rows(r.ideal, r.expected, ((key, label) for label, key in PARTS))
+    rows = compared_rows(r.ideal, r.expected, ((key, label) for label, key in tune_words.PARTS))
     return compared_table(rows, r.ideal, r.expected)
 
 
@@ -269,9 +260,9 @@ def _facts(
     hosts = f"per node: offloaded parts and their copies, processes{has}"
     return [
         *counted_rows(r, r.expected.peaks),
-        ("states", *states_text(job, case.bench.site(job)[2])),
+        ("states", *tune_words.states_text(job, case.bench.site(job)[2])),
         ("host memory", gb(r.host_bytes_per_node), hosts),
-        *([("habits", "", habit)] if (habit := habit_text(case, job)) else []),
+        *([("habits", "", habit)] if (habit := tune_words.habit_text(case, job)) else []),
     ]
 
 
@@ -292,7 +283,7 @@ def _card_table(r: TuningMemory) -> Table:
         Column("gpu", "smallest GPUs that hold it", right=False),
         Column("hbm_bytes", "memory", lambda v: f"{v / 2**30:,.0f} GiB"),
         Column("usable_bytes", "usable", gb),
-        Column("step_s", "step", time_text),
+        Column("step_s", "step", tune_words.time_text),
         Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
     )
     return Table.of(columns, r.cards)
@@ -306,12 +297,12 @@ def memory_summary(
         f"{r.longest_seq_len:,} tokens, or micro-batch {r.largest_micro_batch:,}; "
         f"{r.trained_params / 1e6:,.1f} M parameters are trained"
     )
-    found = head_points(case, job, r, said)
-    parts = [(label, getattr(r.expected, key)) for label, key in PARTS]
+    found = tune_words.head_points(case, job, r, said)
+    parts = [(label, getattr(r.expected, key)) for label, key in tune_words.PARTS]
     found.append(largest_parts(parts, r.expected.moment))
-    rate = f"(80 % {WORDS[r.maturity]}: {ends_text(r)}), {r.tokens_per_s:,.0f} tokens/s"
-    found.append(Point("step", time_text(r.step_s), rate))
-    found += [Point("longest", room)] if r.fits else remedy_points(r.remedies)
+    rate = f"(80 % {WORDS[r.maturity]}: {tune_words.ends_text(r)}), {r.tokens_per_s:,.0f} tokens/s"
+    found.append(Point("step", tune_words.time_text(r.step_s), rate))
+    found += [Point("longest", room)] if r.fits else tune_words.remedy_points(r.remedies)
     if r.fewest_gpus is not None:
         found.append(Point("fewest GPUs", f"{r.fewest_gpus:,}"))
     found += taken_points(r.taken)

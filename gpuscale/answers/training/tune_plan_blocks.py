@@ -9,15 +9,7 @@ from gpuscale.answers import summary
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.peak import Room
 from gpuscale.answers.run_terms import BilledTime, bill_terms
-from gpuscale.answers.training.tune_words import (
-    ends_text,
-    head_points,
-    memory_terms,
-    remedy_points,
-    share_table,
-    states_text,
-    time_text,
-)
+from gpuscale.answers.training import tune_words
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
@@ -107,7 +99,7 @@ def plan_facts(
     if c.cost_usd is None:
         rows.append(("cost", "-", f"no price of {c.gpu} is known: --price '0.4 USD/h'"))
     rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
-    rows.append(("states", *states_text(trial.job, case.bench.site(trial.job)[2])))
+    rows.append(("states", *tune_words.states_text(trial.job, case.bench.site(trial.job)[2])))
     has = f"per node, of {gb(host_bytes)}" if host_bytes else "per node"
     return [*rows, ("host memory", gb(c.host_bytes_per_node), has)]
 
@@ -120,7 +112,7 @@ def time_table(r: TuningPlan) -> Table:
     """Where the step goes."""
     parts = {**r.breakdown.parts(), "offload_s": r.offload_s}
     rows = [(OFFLOADED[k], v) for k, v in parts.items() if v > 5e-4 * r.step_s]
-    return share_table("part", "step by part", rows, r.step_s, 1)
+    return tune_words.share_table("part", "step by part", rows, r.step_s, 1)
 
 
 def compared(options: Sequence[Option]) -> tuple[Against, ...]:
@@ -185,7 +177,7 @@ def option_table(r: TuningPlan) -> Table:
         Column("offload", "offload", lambda v: ", ".join(v) or "-", right=False),
         Column("peak_bytes", "memory", gb),
         Column("tokens_per_s", "tokens/s", lambda v: f"{v:,.0f}"),
-        Column("run_s", "run", time_text),
+        Column("run_s", "run", tune_words.time_text),
         Column("cost_usd", "cost", money),
     )
     return Table.of(columns, r.options)
@@ -203,7 +195,7 @@ def plan_terms(case: FinetuneCase, trial: Trial, r: TuningPlan) -> tuple[Term, .
         term_of("run_s", "s", "tokens / tokens_per_s", data, r),
         total_of("step_s", r.step_s, "s", parts, passes),
         term_of("tokens_per_s", "", "step_tokens / step_s", trained, r, step_tokens=n),
-        *memory_terms(case, trial.job, r.expected),
+        *tune_words.memory_terms(case, trial.job, r.expected),
         *bill_terms(r.bill, BilledTime(r.run_s, float(r.chosen.n_gpus))),
     ]
     return tuple(terms)
@@ -223,15 +215,17 @@ def plan_summary(
     case: FinetuneCase, trial: Trial, r: TuningPlan, said: str, told: str
 ) -> list[Point]:
     """Summary of a fine-tuning run."""
-    found = head_points(case, trial.job, r, said)
-    low_high = f"(80 % {WORDS[r.maturity]}: {ends_text(r)})"
-    found.append(Point("step", time_text(r.step_s), f"{low_high}, {r.tokens_per_s:,.0f} tokens/s"))
+    found = tune_words.head_points(case, trial.job, r, said)
+    low_high = f"(80 % {WORDS[r.maturity]}: {tune_words.ends_text(r)})"
+    found.append(
+        Point("step", tune_words.time_text(r.step_s), f"{low_high}, {r.tokens_per_s:,.0f} tokens/s")
+    )
     if r.fits:
-        found.append(Point("run", time_text(r.run_s), told))
+        found.append(Point("run", tune_words.time_text(r.run_s), told))
         found += summary.cost_points(r.bill)
         parts = {**r.breakdown.parts(), "offload_s": r.offload_s}
         found.append(summary.bottleneck(parts, OFFLOADED, r.step_s))
     else:
-        found += remedy_points(r.remedies)
+        found += tune_words.remedy_points(r.remedies)
     found += passed_over_points(r)
     return [*found, *summary.taken_points(r.taken), *([summary.FILED] if r.fits else [])]
