@@ -7,7 +7,6 @@ a training step adds are the named parameters of `Hardware` that this module rea
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
 from gpuscale.core.formats import element_bytes, is_narrow
 from gpuscale.core.kernel.calibration import ArchCalibration
@@ -81,30 +80,11 @@ def matmul_s(
     in one launch. `out_bytes`: moved per element of the result [byte]. Returns: time; 0 where a
     size is 0 [s].
     """
-    return _product_s(hw, _rates(hw, precision), m, n, k, groups, out_bytes=out_bytes)
-
-
-class _Rates(NamedTuple):
-    """What a number format is multiplied with."""
-
-    used: str
-    peak: float
-    width: float  # bytes of an element
-    frac: float  # speed in a step over that of the kernel alone
-
-
-def _rates(hw: Hardware, precision: str) -> _Rates:
-    used = multiplied_in(hw, precision)
-    peak, frac = peak_flop_per_s(hw, precision), training_frac(hw, precision)
-    return _Rates(used, peak, element_bytes(used), frac)
-
-
-def _product_s(
-    hw: Hardware, rates: _Rates, m: float, n: float, k: float, groups: int, out_bytes: float = 2.0
-) -> float:
     if m <= 0.0 or n <= 0.0 or k <= 0.0:
         return 0.0
-    used, peak, width, frac = rates
+    peak = peak_flop_per_s(hw, precision)
+    used = multiplied_in(hw, precision)
+    width = element_bytes(used)
     moved = groups * matmul_bytes(m, k, n, width, width, out_bytes)
     ideal_s = max(matmul_flop(m, k, n, groups) / peak, moved / hw.hbm_bytes_per_s)
     if hw.arch is None:
@@ -122,6 +102,7 @@ def _product_s(
         l2_bytes=hw.l2_bytes,
         out_bytes=out_bytes,
     )
+    frac = training_frac(hw, precision)
     if n % ALIGNMENT or k % ALIGNMENT:
         frac *= hw.misaligned_eff
     elif (
@@ -171,10 +152,9 @@ def linear_s(
     Three multiplies of equal FLOP (Korthikanti et al. 2022, arXiv:2205.05198, appendix A); an
     8- or 4-bit linear also casts its input and its output gradient, the latter twice.
     """
-    rates = _rates(hw, precision)
-    forward = _product_s(hw, rates, m, n, k, groups)
-    backward = _product_s(hw, rates, m, k, n, groups) + _product_s(hw, rates, n, k, m, groups)
-    if hw.cast_passes and rates.used not in WIDE:
+    forward = matmul_s(hw, m, n, k, precision, groups)
+    backward = matmul_s(hw, m, k, n, precision, groups) + matmul_s(hw, n, k, m, precision, groups)
+    if hw.cast_passes and multiplied_in(hw, precision) not in WIDE:
         forward += stream_s(hw, 3.0 * hw.cast_passes * groups * m * k)
         backward += stream_s(hw, 6.0 * hw.cast_passes * groups * m * n)
     return forward, backward
