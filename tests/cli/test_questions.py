@@ -63,6 +63,12 @@ def test_the_line_that_starts_it_is_of_the_engine_that_was_asked_for():
         ("plan llama3-8b --gpu a10 --method dpo,lora", "--method dpo --rank 16"),
         ("plan llama3-8b --gpu a10 --method dpo --adapter lora", "--rank (of adapters"),
         ("plan --params 2.15B --gpu h100", "--set model.n_layers=24"),
+        (
+            "plan gemma3-12b --gpu tpu-v6e --gpus 512 --seq-len 32768",
+            "raise it with --set cluster.n_gpus=512 --set cluster.n_nodes=64",
+        ),
+        ("serve qwen3-8b --gpu h100 --cache fp8", "--kv (format of the cache)"),
+        ("plan qwen3-8b --method grpo --max-prompt 512", "--prompt (its mean tokens)"),
         ("plan qwen3.5-2b --gpu dgx-spark --method lora", "of qwen3.5 there are qwen3.5-9b"),
     ],
 )

@@ -109,7 +109,8 @@ def _check_size(cluster: ClusterSpec, n_gpus: int) -> None:
     if most is not None and n_gpus > most:
         raise GpuscaleError(
             f"{cluster.name} has {most:,} GPUs, fewer than {n_gpus:,}",
-            "raise it with --set cluster.n_gpus=... and --set cluster.n_nodes=...",
+            f"raise it with --set cluster.n_gpus={n_gpus} "
+            f"--set cluster.n_nodes={-(-n_gpus // cluster.gpus_per_node)}",
         )
     if cluster.egress_bytes_per_s_per_gpu is None and n_gpus > cluster.scaleup_domain_gpus:
         raise GpuscaleError(
