@@ -10,7 +10,7 @@ from gpuscale.answers.ask import Asked, Converted, texts
 from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Block, Document
-from gpuscale.textbook.evaluate import CheckedAnswer, QuizQuestion
+from gpuscale.textbook.evaluate import CheckedAnswer, QuizQuestion, Statement
 from gpuscale.textbook.explain import QuotedFigure, Step
 
 ONLY = ("agrees", "rounded", "wrong", "ambiguous")
@@ -50,16 +50,10 @@ class Quiz(ask.Question):
         return _answer(self)
 
 
-@dataclass(frozen=True)
-class QuizRow:
+@dataclass(frozen=True, kw_only=True)
+class QuizRow(Statement):
     """A statement of the documents, and what comes out."""
 
-    id: str
-    document: str
-    section: str
-    question: str
-    quantity: str
-    stated: Any
     stated_unit: str | None
     stated_in_unit: Any
     exact: Any
@@ -72,7 +66,7 @@ class QuizRow:
     error: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QuizExplained(QuizRow):
     """A statement with the numbers put in."""
 

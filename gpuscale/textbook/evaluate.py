@@ -255,17 +255,23 @@ DOCUMENTS = ("000", "001", "002", "003", "004")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuizQuestion:
-    """One checkable statement of a document; `compute` says how its answer is computed."""
+class Statement:
+    """One checkable statement of a document."""
 
     id: str
     document: str
-    title: str  # of the document
-    source: str  # what the document is
     section: str
     question: str
     quantity: str
     stated: Any = None  # number, text, range, or None where the document gives none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuizQuestion(Statement):
+    """A statement, and in `compute` how its answer is computed."""
+
+    title: str  # of the document
+    source: str  # what the document is
     stated_unit: str = ""
     stated_si: float | None = None  # the stated number in `unit`
     unit: str  # of the answer, SI

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt
+from gpuscale.core.bounds import Count, PositiveInt
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
+    Indexed,
     Kept,
     Linear,
-    Mixer,
     Product,
     Softmax,
     Work,
@@ -24,17 +24,15 @@ from gpuscale.core.model.mixers.kind import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention(Mixer):
+class Attention(Indexed):
     """Softmax attention with grouped heads: MHA, GQA, MQA; full, sliding-window or chunked."""
 
     measured: ClassVar[bool] = True
     kind: Literal["attention"] = "attention"
-    n_heads: PositiveInt
     n_kv_heads: PositiveInt
     head_dim: PositiveInt
     v_head_dim: PositiveInt | None = None  # None: as head_dim
     window_tokens: PositiveInt | None = None  # sliding window or chunk; None: full
-    sparse_top_k_tokens: PositiveInt | None = None  # indexed sparse attention: keys kept
     qkv_bias: bool = False
     out_bias: bool = False
     qk_norm: Literal["none", "head", "full"] = "none"  # weights: head_dim, or the whole width
@@ -44,8 +42,6 @@ class Attention(Mixer):
     head_gate: bool = False  # one output gate per head
     q_lora_rank: PositiveInt | None = None  # low-rank query with a norm (Step-3)
     reuses_kv: bool = False  # K and V of an earlier layer: no projections, no cache of its own
-    index_n_heads: NonNegativeInt = 0  # sparse attention: heads of the indexer
-    index_head_dim: NonNegativeInt = 0
     extra_params: Count = 0  # vectors that no other key explains
 
     @property
@@ -86,7 +82,7 @@ class Attention(Mixer):
         """``2 heads (qk + v)`` per key met (PaLM, appendix B); the indexer scores all keys."""
         context = mean_context_tokens(seq_len, self.window_tokens, causal)
         kept = mean_context_tokens(seq_len, self.sparse_top_k_tokens, causal)
-        index = 2.0 * self.index_n_heads * self.index_head_dim * context
+        index = self.index_flop * context
         return self.flop_per_key(False) * min(context, kept) + index
 
     def cache(self) -> CacheShape:
@@ -129,7 +125,7 @@ class Attention(Mixer):
                 dv,
                 self.window_tokens,
                 self.sparse_top_k_tokens,
-                2.0 * self.index_n_heads * self.index_head_dim,
+                self.index_flop,
                 whole=self.sparse_top_k_tokens is None,
             ),
             streamed=heads * d + kv * (d + dv),

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from gpuscale.core.bounds import NonNegativeInt, PositiveInt
+from gpuscale.core.bounds import PositiveInt
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
+    Indexed,
     Kept,
     Linear,
-    Mixer,
     Plain,
     Product,
     Work,
@@ -25,21 +25,17 @@ from gpuscale.core.model.mixers.kind import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompressedAttention(Mixer):
+class CompressedAttention(Indexed):
     """Attention of DeepSeek-V4: one shared K=V head, a window, and a compressed far context."""
 
     measured: ClassVar[bool] = False
     kind: Literal["compressed"] = "compressed"
-    n_heads: PositiveInt
     head_dim: PositiveInt
     q_lora_rank: PositiveInt
     o_lora_rank: PositiveInt
     o_groups: PositiveInt
     window_tokens: PositiveInt
     compress_rate: PositiveInt | None = None  # tokens per compressed entry; None: window only
-    sparse_top_k_tokens: PositiveInt | None = None  # entries kept by the indexer; None: all
-    index_n_heads: NonNegativeInt = 0
-    index_head_dim: NonNegativeInt = 0
 
     def weights(self, hidden_size: int) -> tuple[float, float]:
         """Low-rank queries, one key, grouped low-rank output, compressor and indexer."""
@@ -75,7 +71,7 @@ class CompressedAttention(Mixer):
         far = index = 0.0
         if self.compress_rate:
             far = mean_context_tokens(seq_len, None, causal) / self.compress_rate
-            index = 2.0 * self.index_n_heads * self.index_head_dim * far
+            index = self.index_flop * far
             far = min(far, self.sparse_top_k_tokens or far)
         return self.flop_per_key(False) * (near + far) + index
 

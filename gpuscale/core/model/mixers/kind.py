@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
+from gpuscale.core.bounds import NonNegativeInt, PositiveInt
 from gpuscale.core.dataclasses import dataclass
 
 
@@ -160,6 +161,22 @@ class Mixer(ABC):
     @abstractmethod
     def words(self) -> str:
         """Shape in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Indexed(Mixer, abstract=True):
+    """What kinds share whose queries may keep some keys alone, chosen by an indexer."""
+
+    kind: str
+    n_heads: PositiveInt
+    sparse_top_k_tokens: PositiveInt | None = None  # keys or entries kept; None: all
+    index_n_heads: NonNegativeInt = 0  # of the indexer
+    index_head_dim: NonNegativeInt = 0
+
+    @property
+    def index_flop(self) -> float:
+        """FLOP of a query on one key of the indexer. [FLOP]."""
+        return 2.0 * self.index_n_heads * self.index_head_dim
 
 
 def low_rank_query(hidden_size: int, rank: int | None, width: int) -> tuple[Linear, ...]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt
+from gpuscale.core.bounds import Count, PositiveInt
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
+    Indexed,
     Kept,
     Linear,
-    Mixer,
     Product,
     Softmax,
     Work,
@@ -23,20 +23,16 @@ from gpuscale.core.model.mixers.kind import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mla(Mixer):
+class Mla(Indexed):
     """Multi-head latent attention (DeepSeek-V2); `index_*` describe the sparse indexer of V3.2."""
 
     measured: ClassVar[bool] = True
     kind: Literal["mla"] = "mla"
-    n_heads: PositiveInt
     q_lora_rank: PositiveInt | None = None
     kv_lora_rank: PositiveInt
     qk_nope_head_dim: PositiveInt
     qk_rope_head_dim: PositiveInt
     v_head_dim: PositiveInt
-    sparse_top_k_tokens: PositiveInt | None = None
-    index_n_heads: NonNegativeInt = 0
-    index_head_dim: NonNegativeInt = 0
     bias: bool = False  # on the two down projections and the output
     extra_params: Count = 0
 
@@ -81,7 +77,7 @@ class Mla(Mixer):
         """As trained, with expanded heads; the indexer scores all keys."""
         context = mean_context_tokens(seq_len, None, causal)
         kept = mean_context_tokens(seq_len, self.sparse_top_k_tokens, causal)
-        index = 2.0 * self.index_n_heads * self.index_head_dim * context
+        index = self.index_flop * context
         return self.flop_per_key(False) * min(context, kept) + index
 
     def cache(self) -> CacheShape:
@@ -110,13 +106,7 @@ class Mla(Mixer):
                 Product("attention out", hidden_size, heads * dv),
             ),
             core=Softmax(
-                heads,
-                self.qk_dim,
-                dv,
-                None,
-                self.sparse_top_k_tokens,
-                2.0 * self.index_n_heads * self.index_head_dim,
-                whole=False,
+                heads, self.qk_dim, dv, None, self.sparse_top_k_tokens, self.index_flop, whole=False
             ),
             streamed=heads * (2 * self.qk_dim + dv),
             exchanged=heads * (self.qk_dim + dv),
