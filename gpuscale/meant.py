@@ -8,19 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+DATA = Path(__file__).parent / "data"
 CLUSTER = "that is a cluster; its GPUs are h100-sxm, a100-sxm-80gb, b200 ..."
 
 
 @cache
 def packaged(name: str) -> dict[str, Any]:
     """Read a table of the package's own words."""
-    from importlib.resources import files
-
     import tomli
 
-    return tomli.loads((files("gpuscale") / "data" / name).read_text(encoding="utf-8"))
+    return tomli.loads((DATA / name).read_text(encoding="utf-8"))
 
 
 @cache

@@ -3,8 +3,9 @@
     python tools/try_page.py site/try
 
 Takes Pyodide from npm (`npm pack`) and the wheels of pydantic from the Python package index, both
-pinned here, and a wheel of this checkout; that Pyodide compiles their modules into one archive,
-which the page checks against its hash. Observable Plot, which draws, is bundled from npm. The
+pinned here, and a wheel of this checkout; that Pyodide compiles their modules into two archives,
+which the page checks against their hashes: what every answer needs, and pydantic, which only files
+of the visitor need and which comes behind it. Observable Plot draws, bundled from npm. The
 answers that the page shows first are made here: they need no Python there.
 """
 
@@ -80,7 +81,8 @@ const python = await loadPyodide({ indexURL: folder });
 wheels.forEach((file, i) => python.FS.writeFile(`/${i}.whl`, readFileSync(file)));
 python.globals.set("n_wheels", wheels.length);
 python.runPython(readFileSync(0, "utf-8"));
-writeFileSync(`${out}/code.zst`, python.FS.readFile("/code.zst"));
+for (const name of ["code.zst", "pydantic.zst"])
+  writeFileSync(`${out}/${name}`, python.FS.readFile(`/${name}`));
 writeFileSync(`${folder}/python_stdlib.zip`, python.FS.readFile("/stdlib.zip"));
 """
 """For node: gives wheels to the Python that the page will run, and takes archives from it."""
@@ -122,11 +124,13 @@ rows = [(name, wheel) for wheel in wheels for name in wheel.namelist()]
 rows = [row for row in rows if not any(p in row[0] for p in LEFT_OUT) and row[0][-1] != "/"]
 rows.sort(key=lambda row: (row[0].rsplit(".")[-1], row[0]))
 files = [compiled(name, wheel.read(name)) for name, wheel in rows]
-index = json.dumps([(name, len(content)) for name, content in files]).encode()
-parts = [len(index).to_bytes(4), index, *(content for _, content in files)]
 best = {Say.compression_level: 22, Say.window_log: 25}
-with open("/code.zst", "wb") as out:
-    out.write(compress(b"".join(parts), options=best))
+ours = [row for row in files if row[0].startswith(("gpuscale/", "tomli/"))]
+for kept, name in ((ours, "code"), ([row for row in files if row not in ours], "pydantic")):
+    index = json.dumps([(name, len(content)) for name, content in kept]).encode()
+    parts = [len(index).to_bytes(4), index, *(content for _, content in kept)]
+    with open(f"/{name}.zst", "wb") as out:
+        out.write(compress(b"".join(parts), options=best))
 """
 """For that Python: byte code in place of sources, as it starts in a third of the time."""
 
@@ -153,14 +157,17 @@ def pack(out: Path) -> None:
     (out / "pyodide-lock.json").write_text(json.dumps(lock), "utf-8")
 
 
-def archive(out: Path, work: Path, found: list[Path]) -> str:
-    """Write the modules of wheels as one archive; its hash."""
+def archive(out: Path, work: Path, found: list[Path]) -> dict[str, str]:
+    """Write the modules of wheels as two archives; their hashes."""
     (work / "compile.mjs").write_text(COMPILE, "utf-8")
     command = ["node", "compile.mjs", str(out / "pyodide"), str(out), *map(str, found)]
     program = f"STDLIB_LEFT_OUT = {STDLIB_LEFT_OUT!r}\n{ARCHIVE}"
     subprocess.run(command, cwd=work, input=program, text=True, check=True)
-    packed = (out / "code.zst").read_bytes()
-    return base64.b64encode(hashlib.sha256(packed).digest()).decode()
+    packed = {file.name: file.read_bytes() for file in sorted(out.glob("*.zst"))}
+    return {
+        name: base64.b64encode(hashlib.sha256(content).digest()).decode()
+        for name, content in packed.items()
+    }
 
 
 def charts(out: Path, work: Path) -> None:

@@ -66,7 +66,7 @@ worker.onmessage = ({ data }) => {
     know(names.words);
     offer();
     send(0);
-    keepForLater();
+    setTimeout(keepForLater, 5000); // after the first answers
   } else if (data.kept) {
     if (/\.json$/.test(data.kept)) form.model = data.kept;
     else form.log = data.kept;

@@ -117,7 +117,7 @@ def _summary(a: Answered, d: Diagnosis, said: str) -> list[Point]:
         )
     first = next((c for c in d.causes if c.verdict != "normal"), None)
     if first is not None and d.verdict != "normal":
-        saves = f"saves {_percent(first.gain_frac)} if it is {first.title}"
+        saves = f"saves {_percent(first.gain_frac)} if that is it"
         points.append(Point("remedy", first.remedy, saves if first.verdict == "fault" else ""))
     if (m := d.out_of_memory) is not None:
         points += [Point("held by", m.planned)] if m.planned else []
@@ -125,10 +125,9 @@ def _summary(a: Answered, d: Diagnosis, said: str) -> list[Point]:
     points += [Point(e.kind, e.text) for e in d.events[:4]]
     if d.next_test is not None:
         t = d.next_test
-        titles = {c.cause: c.title.partition(":")[0] for c in d.causes}
-        seen = [
-            (titles.get(o.cause, o.cause), f"{o.shows}{_alone(d, o.cause)}") for o in t.outcomes
-        ]
+        titles = {c.cause: c.title.partition(":")[0] for c in d.causes[1:]}
+        titles |= {c.cause: "if it is the cause" for c in d.causes[:1]}
+        seen = [(titles.get(o.cause, "else"), f"{o.shows}{_alone(d, o.cause)}") for o in t.outcomes]
         shows = "; ".join(f"{title}: {what}" for title, what in seen[:2])
         points.append(Point("test next", t.test, shows))
     if d.asks:
@@ -195,7 +194,7 @@ def _verdict(d: Diagnosis) -> str:
     if d.verdict == "unknown" or not of:
         return "Nothing that is known of it tells whether it is normal."
     lead, *rest = of
-    others = f"; else {' or '.join(c.cause for c in rest)}" if rest else ""
+    others = "; else another of those below" if rest else ""
     told = any(c.speaks_for for c in of)
     if d.verdict == "normal":
         plain = next((c for c in of if c.gain_frac == 0.0), lead)
@@ -211,14 +210,13 @@ def _verdict(d: Diagnosis) -> str:
     if lead.probability >= SURE:
         start = "Something to mend" if d.verdict == "fault" else "The figure itself is in doubt"
         return f"{start}: {lead.title} ({lead.probability:.0%}){others}."
-    names = ", ".join(c.cause for c in of)
     if d.verdict == "measurement":
-        return f"Perhaps the figure itself is in doubt: {names}."
+        return f"Perhaps the figure itself is in doubt: {lead.title}."
     if told:
-        return f"Probably something to mend; what was said does not tell which of: {names}."
+        return "Probably something to mend; what was said does not tell which of the causes below."
     if d.predicted is not None and d.predicted.ratio > 1:
-        return f"It is worse than that; nothing said tells which of: {names}."
-    return f"What was said tells nothing; most such complaints are a fault, first of {names}."
+        return "It is worse than that; nothing said tells which of the causes below."
+    return "What was said tells nothing; most such complaints are a fault, first of those below."
 
 
 def _reach(d: Diagnosis) -> str:
