@@ -128,7 +128,7 @@ from gpuscale.answers.page import asked_json, kept_json, names_json
   return python;
 })();
 // what the next questions need is imported while nothing is asked
-const IDLE = ["plan.train", "finetune.plan", "serve.document"];
+const IDLE = ["training.plan_train", "training.tune_plan", "serve.document"];
 let quiet = 0; // waits for a while without a question
 const whenQuiet = () => {
   clearTimeout(quiet);

@@ -1,6 +1,8 @@
 """Errors and answers on the page speak the words of its form, and an error marks its field."""
 
+import importlib.util
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -60,3 +62,11 @@ def test_an_error_marks_its_field_and_names_no_option_that_the_form_has():
         assert error and one["marked"], (one["key"], error)
         options = [f"--{name.replace('_', '-')}" for name in one["labels"]]
         assert not [o for o in options if o in one["said"].split()], (one["key"], one["said"])
+
+
+def test_what_the_page_imports_while_it_waits_exists():
+    worker = SOURCE.with_name("worker.js").read_text("utf-8")
+    names = json.loads(re.search(r"const IDLE = (\[.*\]);", worker)[1])
+    assert names
+    for name in names:
+        assert importlib.util.find_spec(f"gpuscale.answers.{name}"), name
