@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -50,11 +50,14 @@ def preset_roots() -> tuple[Path, ...]:
     (``$XDG_CONFIG_HOME/gpuscale/presets``, by default below ``~/.config``), then the package's
     own, which lies inside the installed package or beside it in a checkout.
     """
-    own = os.environ.get("GPUSCALE_PRESETS", "")
-    roots = [Path(p) for p in own.split(os.pathsep) if p]
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    roots.append(Path(config) / "gpuscale" / "presets")
-    return (*roots, *OWN)
+    return _roots(os.environ.get("GPUSCALE_PRESETS", ""), config)
+
+
+@lru_cache(maxsize=64)
+def _roots(own: str, config: str) -> tuple[Path, ...]:
+    roots = [Path(p) for p in own.split(os.pathsep) if p]
+    return (*roots, Path(config) / "gpuscale" / "presets", *OWN)
 
 
 def shipped(name: str) -> Path:
@@ -62,22 +65,21 @@ def shipped(name: str) -> Path:
 
     Raises GpuscaleError where none has.
     """
-    for root in preset_roots():
-        if (root / name).exists():
-            return root / name
+    for path in _below(preset_roots(), name):
+        if path.exists():
+            return path
     raise GpuscaleError(f"presets/{name} is missing: install gpuscale again")
 
 
-def _folders(kind: str) -> Iterator[Path]:
+def _folders(kind: str) -> tuple[Path, ...]:
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    for root in preset_roots():
-        folder = root / kind
-        try:
-            if folder.is_dir():
-                yield folder
-        except (OSError, ValueError):
-            continue
+    return tuple(filter(os.path.isdir, _below(preset_roots(), kind)))
+
+
+@lru_cache(maxsize=256)
+def _below(roots: tuple[Path, ...], name: str) -> tuple[Path, ...]:
+    return tuple(root / name for root in roots)
 
 
 def preset_files(kind: str) -> dict[str, Path]:
@@ -99,12 +101,21 @@ def preset_names(kind: str) -> list[str]:
     return list(preset_files(kind))
 
 
-def preset_aliases(kind: str) -> dict[str, str]:
+def preset_aliases(kind: str) -> Mapping[str, str]:
     """Alias -> preset name of a kind; from `_aliases.toml` of each folder, the first one wins."""
+    return _aliases(_folders(kind.split("/")[0]))
+
+
+@lru_cache(maxsize=64)
+def _aliases(folders: tuple[Path, ...]) -> dict[str, str]:
+    from gpuscale.io.toml import read_toml
+
     aliases: dict[str, str] = {}
-    for folder in _folders(kind.split("/")[0]):
-        for alias, target in _read_aliases(folder / ALIASES_FILE).items():
-            aliases.setdefault(alias, target)
+    for path in (folder / ALIASES_FILE for folder in folders):
+        for alias, target in (read_toml(path) if path.is_file() else {}).items():
+            if not isinstance(target, str):
+                raise GpuscaleError(f"{path}: {alias}: the name of a preset is wanted, in quotes")
+            aliases.setdefault(normalised(alias), normalised(target))
     return aliases
 
 
@@ -112,19 +123,6 @@ def known_names(kind: str) -> list[str]:
     """Names and aliases that can be typed for a kind."""
     names = preset_names(kind)
     return names + [alias for alias, name in preset_aliases(kind).items() if name in names]
-
-
-@lru_cache(maxsize=64)
-def _read_aliases(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    from gpuscale.io.toml import read_toml
-
-    table = read_toml(path)
-    for alias, target in table.items():
-        if not isinstance(target, str):
-            raise GpuscaleError(f"{path}: {alias}: the name of a preset is wanted, in quotes")
-    return {normalised(alias): normalised(target) for alias, target in table.items()}
 
 
 def normalised(name: str) -> str:
@@ -146,9 +144,8 @@ def find_preset(kind: str, name: str) -> Path | None:
 
 def _file(kind: str, name: str) -> Path | None:
     for folder in _folders(kind) if _NAME.fullmatch(name) else ():
-        path = folder / f"{name}.toml"
-        if path.is_file():
-            return path
+        if os.path.isfile(path := f"{folder}{os.sep}{name}.toml"):
+            return Path(path)
     return None
 
 

@@ -60,14 +60,14 @@ def test_small_models_share_a_gpu_where_the_gpus_are_too_few():
         assert f"--gpu-memory-utilization {two['memory_frac']:g}" in two["launch"][0]
 
 
-def test_what_two_processes_together_miss_is_not_shared():
+def test_what_two_processes_together_miss_is_not_shared(tmp_path):
     alone = answer("qwen3-8b", "--gpu", "l40s", "--rate", "1/s")["tpot_p95_s"]
     limit = ("--tpot", f"p95:{1.2e3 * alone:.3g}ms")
     assert answer("qwen3-8b", "--gpus", "2", *limit, *TWO)["meets"]
-    r = answer("qwen3-8b", "--gpus", "1", *limit, *TWO, code=1)
-    assert not r["fits"]
-    assert r["n_gpus"] == 2
-    done = invoke("serve", "qwen3-8b", "--gpus", "1", *limit, *TWO)
+    file = tmp_path / "answer.json"
+    done = invoke("serve", "qwen3-8b", "--gpus", "1", *limit, *TWO, "-o", str(file))
+    r = json.loads(file.read_text("utf-8"))["result"]
+    assert (done.returncode, r["fits"], r["n_gpus"]) == (1, False, 2)
     assert done.stdout.startswith("2 models do not fit on 1 l40s: 2 are needed.")
 
 

@@ -47,9 +47,14 @@ def test_bombs_end_in_an_answer_or_one_line(name, tmp_path, monkeypatch):
         assert done.stdout == "" and done.stderr.startswith("error: ")
 
 
+@pytest.fixture(scope="module")
+def others():
+    return tool["other_bombs"]()
+
+
 @pytest.mark.parametrize("name", ["log-0-0", "log-1-0", "log-5-11", "log-inf", "model-deep"])
-def test_bombs_for_other_readers_end_too(name, tmp_path):
-    command, file, (parts, times) = tool["other_bombs"]()[name]
+def test_bombs_for_other_readers_end_too(name, others, tmp_path):
+    command, file, (parts, times) = others[name]
     (tmp_path / file).write_text("".join(parts) * min(times, 1000))
     done = invoke(*command, str(tmp_path / file), "--json")
     assert done.returncode in (0, 1, 2)
