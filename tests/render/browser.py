@@ -33,13 +33,6 @@ def axe_core(folder):
     return (folder / "axe" / "package" / "axe.min.js").read_text("utf-8")
 
 
-ALIKE = "tbody tr:nth-child(n+21)"
-"""Rows of a long table that axe-core is not asked of: one loop writes them as the first twenty."""
-
-LOOKS = ((390, False), (1440, True))
-"""Widths and dark: rules of layout see both widths, contrast (most of the time) both schemes."""
-
-
 def violations(tab, axe, dark):
     """What axe-core finds wrong with the page as it stands, in light or dark."""
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -48,7 +41,7 @@ def violations(tab, axe, dark):
     if not tab.evaluate("'axe' in window"):
         tab.evaluate(axe + "; undefined")
     found = "[v.id, v.nodes.map((n) => n.target).join()]"
-    run = f"axe.run({{exclude: [['{ALIKE}']]}}, {{resultTypes: ['violations']}})"
+    run = "axe.run(document, {resultTypes: ['violations']})"
     run += f".then((r) => JSON.stringify(r.violations.map((v) => {found})))"
     return json.loads(tab.evaluate(run))
 
