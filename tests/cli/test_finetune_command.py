@@ -382,3 +382,11 @@ def test_whole_logits_go_before_the_hosts_memory_is_taken(capsys):
     assert own["step_s"] < told["step_s"]
     assert "loss fused, as whole logits fit nowhere (--loss)" in own["taken"]
     assert own["fits_probability"] == fused["fits_probability"]
+
+
+def test_a_name_that_says_a_stage_keeps_it(capsys):
+    job = ("llama3-8b", "--gpus", "8", "--gpu", "h100", "--software", "deepspeed-zero3")
+    for command, method in (("plan", "full"), ("memory", "lora"), ("plan", "lora")):
+        asked = (command, *job, "--method", method)
+        assert result(capsys, *asked)[1]["layout"]["zero_stage"] == 3
+        assert result(capsys, *asked, "--zero", "1")[1]["layout"]["zero_stage"] == 1

@@ -310,7 +310,7 @@ def _stages(asked: Plan, case: FinetuneCase) -> tuple[tuple[int, ...], ...]:
     """ZeRO stages to choose from, in turn: beyond Megatron's own (1) only what does not fit."""
     job, has = case.job, capabilities_of(case.software)
     habit = job.layout.zero_stage
-    if asked.zero is not None or job.layout.n_gpus == 1 or not job.method.shardable:
+    if "zero_stage" not in case.unsaid or job.layout.n_gpus == 1 or not job.method.shardable:
         return ((habit,),)
     if habit == 1:
         return (1,), (3,)

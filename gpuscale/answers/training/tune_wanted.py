@@ -256,9 +256,15 @@ def _has(name: str, asked: Memory, method: str) -> bool:
 
 
 def trained_by(asked: Memory, chosen: str, adapters: bool) -> tuple[Memory, str, SoftwareSpec]:
-    """Question, name and family of what trains: another where the model is split, if it has one."""
+    """Question, name and family of what trains: another where the model is split, if it has one.
+
+    A family whose name is a ZeRO stage keeps it where nobody says another.
+    """
     family = load_software(chosen)
     if family.trainer and asked.tp * asked.pp * asked.ep > 1:
         habit = family.finetune.recompute if family.finetune else None
         asked, chosen = replace(asked, recompute=asked.recompute or habit), family.trainer
+    named = family.finetune_as and {0, 1} <= {*capabilities_of(family).zero_asked}
+    if named and asked.zero is None and asked.base not in GPTQ and (asked.gpus or 1) > 1:
+        asked = replace(asked, zero=family.zero_stage)
     return asked, chosen, split_by(load_software(chosen), adapters=adapters)
