@@ -182,7 +182,7 @@ def test_bytes_sent_to_experts(monkeypatch):
         sent.append((op, traffic, more["n"], more["n_in"]))
         return 1.0
 
-    monkeypatch.setattr(exchange, "traffic_time_s", timed)
+    monkeypatch.setattr(exchange.expected, "traffic_time_s", timed)
     (moe,) = [f for f in DEEPSEEK.ffns.values() if f.kind == "moe"]
     site = SimpleNamespace(
         domain=8, memo={}, kernels=Kernels(crossing_s=0.25), fabric=None,
@@ -195,7 +195,7 @@ def test_bytes_sent_to_experts(monkeypatch):
     ):
         one = 32 * 7168 * element
         assert traffic.inner_bytes == pytest.approx(one * 8 * 7 / 8)
-        met = exchange.destination_nodes(8, 8.0, 4)
+        met = exchange.expected.destination_nodes(8, 8.0, 4)
         assert traffic.outer_bytes == pytest.approx(one * met * 7 / 8)
         assert (traffic.inner_hops, traffic.outer_hops, n, inside) == (3.0, 3.0, 64, 8)
     assert [op for op, *_ in sent] == ["moe-dispatch", "moe-combine"]
