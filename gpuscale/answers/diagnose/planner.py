@@ -311,9 +311,7 @@ def _served(case: RunCase, changes: dict[str, Any]) -> Any:
         if (value := case.number(said) or case.number(short)) is not None:
             given[name] = str(int(value))
     if not {"input", "output_len"} & set(given) and case.number("running"):
-        held = int(
-            (case.log_number("kv_used_tokens") or 0.0) / running
-        )  # by a request, half answered
+        held = int((case.log_number("kv_used_tokens") or 0.0) / running)  # half answered requests
         given |= {"input": str(max(1, held // 2)), "output_len": str(held)} if held else {}
     if weights := re.search(r"\b(awq|gptq|q4_k_m|q8_0|q4_0|fp8|nvfp4)\b", words):
         given["weights"] = weights[1]
