@@ -390,3 +390,35 @@ def test_a_name_that_says_a_stage_keeps_it(capsys):
         asked = (command, *job, "--method", method)
         assert result(capsys, *asked)[1]["layout"]["zero_stage"] == 3
         assert result(capsys, *asked, "--zero", "1")[1]["layout"]["zero_stage"] == 1
+
+
+def test_megatron_splits_in_a_node_before_it_gathers_weights(capsys):
+    """NVIDIA's submission to MLPerf 4.0: TP 4 on 8 H100, 3.71 s for 8 sequences of 8,192."""
+    job = "plan llama2-70b --gpu h100 --gpus 8 --method lora --software nemo --precision fp8"
+    r = result(capsys, *job.split(), *"--seq-len 8192 --rank 16 --targets q,k,v,o".split())[1]
+    assert r["layout"]["tp"] > 1 and r["layout"]["zero_stage"] == 1
+    assert 3.71 * 0.9 < r["step_s"] * 8 / r["layout"]["global_batch_size"] < 3.71 * 1.35
+    # experts over the ranks of a node; who says a degree keeps the others at 1
+    moe = "plan qwen3-30b-a3b --gpu h100 --gpus 8 --method lora --software megatron-swift"
+    assert result(capsys, *moe.split())[1]["layout"]["ep"] == 8
+    said = result(capsys, *moe.split(), "--tp", "2")[1]["layout"]
+    assert (said["tp"], said["ep"]) == (2, 1)
+    # the Trainer's tensor parallelism is nobody's habit
+    usual = "plan llama3-70b --gpu h100 --gpus 8 --method lora --software hf-deepspeed"
+    assert result(capsys, *usual.split())[1]["layout"]["tp"] == 1
+
+
+@pytest.mark.parametrize(
+    ("n_gpus", "length", "words"),
+    [
+        (8, 20_000, "with gradients, optimizer, parameters on the host, not without"),
+        (16, 32_768, "with --loss fused, not without"),
+        (16, 4_096, ""),
+    ],
+)
+def test_what_a_plan_switched_on_is_in_its_first_sentence(capsys, n_gpus, length, words):
+    """Full training of Qwen2.5-32B by FSDP: 8 H100 ran out, 16 at 32,768 (s1, issue 13)."""
+    job = f"plan qwen2.5-32b --gpu h100 --gpus {n_gpus} --method full --software hf-fsdp"
+    _, text, _ = out(capsys, *job.split(), "--seq-len", str(length))
+    first = text.splitlines()[0]
+    assert words in first and ("not without" in first) == bool(words)

@@ -513,3 +513,21 @@ def test_a_benchmark_says_its_model_and_lengths():
     told = json.loads(invoke("diagnose", "-", "--gpu=a10g", "--json", stdin=text).stdout)["inputs"]
     lengths = {"input_len": "25000", "output_len": "1024"}
     assert told["model"] == "Qwen/Qwen3-32B-AWQ" and lengths.items() <= told["settings"].items()
+
+
+def test_worse_than_its_interval_is_not_normal_where_nothing_excuses_it():
+    job = ("llama3-8b", "--gpu=h100", "--gpus=32")
+    below, within = (asked(*job, f"--measured=mfu={x}%") for x in (30, 40))
+    assert below["predicted"]["low"] > 0.30 and within["predicted"]["low"] < 0.40
+    assert (below["verdict"], within["verdict"]) == ("fault", "normal")
+    assert "does not tell which of the causes" in below["headline"]
+
+
+def test_settings_without_a_value_are_said_to_be_signs_alone():
+    job = ("diagnose", "llama3-8b", "--gpu=h100", "--gpus=8", "--measured=mfu=40%")
+    warned = [
+        json.loads(invoke(*job, "--json", f"--settings={text}").stdout)["warnings"]
+        for text in ("no such thing", "zero=3", "--zero 3")
+    ]
+    assert "'no such thing' has no KEY=VALUE" in " ".join(warned[0])
+    assert not any("KEY=VALUE" in w for more in warned[1:] for w in more)

@@ -368,6 +368,11 @@ def _warnings(a: Answered) -> list[str]:
             found.append(f"the {word} `{name[:60]}` is not known: nothing is computed for it")
     if case.logs and not any(log.programs for log in case.logs):
         found.append("no line of the log is of a program that is known")
+    found += [
+        f"--settings {text[:40]!r} has no KEY=VALUE: only signs of known causes are looked for in it"
+        for text in a.asked.settings
+        if "=" not in text and "--" not in text
+    ]
     return found
 
 

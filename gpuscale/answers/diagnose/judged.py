@@ -92,6 +92,8 @@ def diagnosed(asked: Diagnose) -> Answered:
     compared = ratio is not None or any(f.expected_text for f in case.figures)
     of = [j for j in (judged[:NAMED] if case.figures else judged) if j.speaks_for]
     told = any(j.verdict == verdict for j in of)
+    if not told and verdict == "normal" and model and model.ratio > 1 and not model.inside:
+        verdict, share = "fault", 1.0 - share  # worse than the interval, and nothing excuses it
     if not (told or compared):
         verdict, share = "unknown", 0.0  # how often each is the cause is no answer about this run
         named = ()
@@ -123,13 +125,12 @@ def _hold_against(p: records.Predicted, case: RunCase, features: Features) -> No
     More than it allows was expected of a run that does as it says: the wish counts no more.
     """
     features["model_ratio"] = p.ratio
-    inside = p.low <= p.measured <= p.high
-    if BETTER < p.ratio < 1 or (p.ratio < AS_TOLD and inside):
+    if BETTER < p.ratio < 1 or (p.ratio < AS_TOLD and p.inside):
         features["as_told"] = "yes"
     if p.quantity not in COUNTED and "expected_text" in features:
         features["model_time_ratio"] = p.ratio
     figure = next((f for f in case.figures if f.name == p.quantity), None)
-    if figure is None or not figure.expected or not inside:
+    if figure is None or not figure.expected or not p.inside:
         return
     less, wish = figure.quantity.less_is_better, figure.expected
     if (wish < p.low / BEYOND) if less else (wish > p.high * BEYOND):

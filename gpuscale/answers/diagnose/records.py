@@ -61,6 +61,11 @@ class Predicted:
     over_tuned: float = 1.0  # the predicted step over that of a tuned job
     better: str = ""  # what the best layout on the same GPUs is, and why
 
+    @property
+    def inside(self) -> bool:
+        """Whether the measured figure is in the interval."""
+        return self.low <= self.measured <= self.high
+
 
 @dataclass(frozen=True, slots=True)
 class NamedCause:

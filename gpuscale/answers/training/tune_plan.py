@@ -37,6 +37,7 @@ from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_byte
 from gpuscale.core.finetune.bench import changed as changed_job
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import made_of
+from gpuscale.core.search.space import divisors
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_names
@@ -71,7 +72,7 @@ def tuning_plan(asked: Plan) -> Document:
     ways = [(_option(asked, *way, tokens), *way) for way in found]
     if not ways:
         job, bench = cases[-1].job, cases[-1].bench
-        trial = closest(bench, job, _space(asked, job)(_stages(asked, cases[-1])[-1]))
+        trial = closest(bench, job, _spaces(asked, cases[-1])[-1])
         if not bench.legal(trial.job):  # nothing that may be chosen runs
             make_case(_question(asked, _places(asked)[-1], job.layout.n_gpus), None, asked.software)
         ways = [(_option(asked, cases[-1], trial, tokens), cases[-1], trial)]
@@ -227,9 +228,13 @@ def _answer(case: FinetuneCase, trial: Trial, r: TuningPlan) -> str:
     said = verdict_text(case, trained_words(trial.job), r, r.n_gpus)
     if not r.fits:
         return f"{said}."
+    moved = sorted(trial.job.offload - case.job.offload)
+    needs = [f"{', '.join(moved)} on the host"] if moved else []
+    needs += ["--loss fused"] if any(FUSED in text for text in case.assumed) else []
+    with_ = f" with {' and '.join(needs)}, not without" if needs else ""
     cost = f" and {format_si(r.cost_usd, 'usd', 3)}" if r.cost_usd else ""
     tokens = format_count(r.tokens, 3)
-    return f"{said}; {tokens} tokens take {time_text(r.run_s)}{cost}."
+    return f"{said}{with_}; {tokens} tokens take {time_text(r.run_s)}{cost}."
 
 
 def _result(
@@ -306,16 +311,27 @@ def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told
     )
 
 
-def _stages(asked: Plan, case: FinetuneCase) -> tuple[tuple[int, ...], ...]:
-    """ZeRO stages to choose from, in turn: beyond Megatron's own (1) only what does not fit."""
-    job, has = case.job, capabilities_of(case.software)
+def _spaces(asked: Plan, case: FinetuneCase) -> tuple[BenchSpace, ...]:
+    """Ways to choose from, in turn: beyond Megatron's own (ZeRO-1) only what does not fit."""
+    job, has, of = case.job, capabilities_of(case.software), _space(asked, case.job)
     habit = job.layout.zero_stage
     if "zero_stage" not in case.unsaid or job.layout.n_gpus == 1 or not job.method.shardable:
-        return ((habit,),)
+        return (of((habit,)),)
     if habit == 1:
-        return (1,), (3,)
+        split = _split_in_node(case) if asked.tp is asked.pp is asked.cp is asked.ep is None else ()
+        return (of((1,)), *((of((1,), splits=split),) if split else ()), of((3,)))
     also = {0, 1, 2} & {*has.zero_stages} - {*has.zero_asked} if asked.offload is None else ()
-    return (tuple(dict.fromkeys((habit, *sorted(also), 3))),)
+    return (of(tuple(dict.fromkeys((habit, *sorted(also), 3)))),)
+
+
+def _split_in_node(case: FinetuneCase) -> tuple[tuple[int, int], ...]:
+    """(TP, EP) within a node, where the framework is one that splits layers and experts."""
+    has, n = capabilities_of(case.software), case.job.layout.n_gpus
+    if not (has.pipeline and has.tensor_parallel):
+        return ()
+    within = [d for d in divisors(n) if d <= case.bench.gpus_per_node]
+    experts = within if case.loaded.model.has_experts and has.expert_parallel else [1]
+    return tuple(way for way in product(within, experts) if max(way) > 1)
 
 
 ENDS = {None: (1, 0), "safe": (1,), "expected": (0,), "tight": (-1,)}
@@ -351,8 +367,7 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
         return asked.fit == "tight" or verdict_of(case, j, CHOSEN).fits
 
     benches = [replace(case.bench, end=end, likely=likely) for end in ENDS[asked.fit]]
-    pairs = product(benches, _stages(asked, case))
-    tried = (fastest(bench, job, ways(stages)) for bench, stages in pairs)
+    tried = (fastest(bench, job, way) for bench, way in product(benches, _spaces(asked, case)))
     own = next((found for found in tried if found), None)
     pinned = asked.offload is not None or asked.zero not in (None, 3)
     if own or pinned:
@@ -368,10 +383,13 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     return None
 
 
+FUSED = "loss fused, as whole logits fit nowhere"
+
+
 def _fused(asked: Plan, case: FinetuneCase) -> FinetuneCase | None:
     """Case without whole logits, where nobody said which loss; None if that is no change."""
     made = None if asked.loss else changed_job(case.bench, case.job, "loss")
-    told = (*case.assumed, "loss fused, as whole logits fit nowhere (--loss)")
+    told = (*case.assumed, f"{FUSED} (--loss)")
     if made is None:
         return None
     return replace(case, job=made, unsaid=case.unsaid - {"loss"}, assumed=told)

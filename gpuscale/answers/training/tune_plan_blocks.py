@@ -36,6 +36,8 @@ class Option:
     cluster: str
     n_gpus: int
     software: str
+    tp: int
+    ep: int
     zero_stage: int
     micro_batch_size: int
     global_batch_size: int
@@ -206,7 +208,8 @@ def passed_over_points(r: TuningPlan) -> list[Point]:
     f, chance = r.passed_over, r.passed_over_fits_probability
     if f is None or chance is None or f.tokens_per_s < r.tokens_per_s * summary.WORTH_SAYING:
         return []
-    what = f"micro-batch {f.micro_batch_size}, recompute {f.recompute}, ZeRO {f.zero_stage}"
+    split = "".join(f"{n} {v}, " for n, v in (("TP", f.tp), ("EP", f.ep)) if v > 1)
+    what = f"{split}micro-batch {f.micro_batch_size}, recompute {f.recompute}, ZeRO {f.zero_stage}"
     what += f", offload {', '.join(f.offload)}" if f.offload else ""
     return [summary.bolder_point(what, f.tokens_per_s / r.tokens_per_s, f.peak_bytes, chance)]
 

@@ -212,6 +212,7 @@ class BenchSpace:
     micro_batches: tuple[int, ...] | None = None
     recomputes: tuple[str, ...] = ("none", "full")
     offload: frozenset[str] = frozenset()
+    splits: tuple[tuple[int, int], ...] = ()  # (tp, ep) in place of the job's own
 
 
 def micro_batches(layout: Layout) -> tuple[int, ...]:
@@ -226,13 +227,18 @@ def micro_batches(layout: Layout) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def _split(job: Job, tp: int, ep: int) -> Job:
+    return replace(job, layout=replace(job.layout, tp=tp, ep=ep, sequence_parallel=tp > 1))
+
+
 def candidates(job: Job, space: BenchSpace) -> Iterator[Job]:
     """Yield every job of a space on the job's GPUs, the batch of a step kept where it divides."""
     n, batch = job.layout.n_gpus, job.layout.global_batch_size
-    for stage, recompute in product(space.zero_stages, space.recomputes):
+    bases = [_split(job, *degrees) for degrees in space.splits] or [job]
+    for base, stage, recompute in product(bases, space.zero_stages, space.recomputes):
         if n == 1 and stage != space.zero_stages[0] and not space.offload:
             continue  # nothing to shard
-        at = sharded(job, n, stage)
+        at = sharded(base, n, stage)
         at = replace(at, layout=replace(at.layout, recompute=recompute)).on_host(space.offload)
         most = max(batch, at.layout.global_batch_size)
         for micro in space.micro_batches or micro_batches(at.layout):
