@@ -369,7 +369,7 @@ def _warnings(a: Answered) -> list[str]:
     if case.logs and not any(log.programs for log in case.logs):
         found.append("no line of the log is of a program that is known")
     found += [
-        f"--settings {text[:40]!r} has no KEY=VALUE: only signs of known causes are looked for in it"
+        f"--settings {text[:40]!r} has no KEY=VALUE: it is read for signs of causes alone"
         for text in a.asked.settings
         if "=" not in text and "--" not in text
     ]
