@@ -18,6 +18,7 @@ from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL, task_of
 from gpuscale.answers.training.tune_case import make_case
 from gpuscale.answers.training.tune_memory import job_inputs, kept_job, remedy_table
 from gpuscale.answers.training.tune_plan_blocks import (
+    FUSED,
     MOST_COMPARED,
     SEARCHED,
     Option,
@@ -25,6 +26,7 @@ from gpuscale.answers.training.tune_plan_blocks import (
     compared,
     compared_text,
     option_table,
+    plan_answer,
     plan_facts,
     plan_summary,
     plan_terms,
@@ -32,10 +34,9 @@ from gpuscale.answers.training.tune_plan_blocks import (
 )
 from gpuscale.answers.training.tune_verdict import verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, one, settled
-from gpuscale.answers.training.tune_words import part_rows, time_text, trained_words, verdict_text
+from gpuscale.answers.training.tune_words import part_rows
 from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_bytes_per_node, remedies
 from gpuscale.core.finetune.bench import changed as changed_job
-from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import made_of
 from gpuscale.core.search.space import divisors
 from gpuscale.core.words import gb
@@ -224,19 +225,6 @@ CHOSEN = ("recompute", "micro_batch", "zero_stage", "optimizer")
 """Settings that a plan chooses and tells."""
 
 
-def _answer(case: FinetuneCase, trial: Trial, r: TuningPlan) -> str:
-    said = verdict_text(case, trained_words(trial.job), r, r.n_gpus)
-    if not r.fits:
-        return f"{said}."
-    moved = sorted(trial.job.offload - case.job.offload)
-    needs = [f"{', '.join(moved)} on the host"] if moved else []
-    needs += ["--loss fused"] if any(FUSED in text for text in case.assumed) else []
-    with_ = f" with {' and '.join(needs)}, not without" if needs else ""
-    cost = f" and {format_si(r.cost_usd, 'usd', 3)}" if r.cost_usd else ""
-    tokens = format_count(r.tokens, 3)
-    return f"{said}{with_}; {tokens} tokens take {time_text(r.run_s)}{cost}."
-
-
 def _result(
     asked: Plan,
     case: FinetuneCase,
@@ -281,7 +269,7 @@ def _result(
 
 
 def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told: str) -> Document:
-    said = _answer(case, trial, r)
+    said = plan_answer(case, trial, r)
     summary = plan_summary(case, trial, r, said, told)
     rows = part_rows(trial.memory)
     bars = Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory")
@@ -381,9 +369,6 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
         if got := [t for t in away if t and not _host_is_short(asked, case, t)]:
             return max(got, key=lambda t: t.step.tokens_per_s)
     return None
-
-
-FUSED = "loss fused, as whole logits fit nowhere"
 
 
 def _fused(asked: Plan, case: FinetuneCase) -> FinetuneCase | None:

@@ -14,6 +14,7 @@ from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.maturity import WORDS
+from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.step.records import Breakdown
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.training.tune_case import FinetuneCase
 
 
-SEARCHED = ("recompute", "micro_batch_size", "zero_stage", "offload_optimizer", "dp")
+SEARCHED = ("recompute", "micro_batch_size", "zero_stage", "offload_optimizer", "dp", "tp", "ep")
 """Fields of a layout that a plan of fine-tuning chooses."""
 
 
@@ -201,6 +202,24 @@ def plan_terms(case: FinetuneCase, trial: Trial, r: TuningPlan) -> tuple[Term, .
         *bill_terms(r.bill, BilledTime(r.run_s, float(r.chosen.n_gpus))),
     ]
     return tuple(terms)
+
+
+FUSED = "loss fused, as whole logits fit nowhere"
+"""How `taken` says that whole logits were given up."""
+
+
+def plan_answer(case: FinetuneCase, trial: Trial, r: TuningPlan) -> str:
+    """First sentence: whether it fits, what had to be switched on for it, time and cost."""
+    said = tune_words.verdict_text(case, tune_words.trained_words(trial.job), r, r.n_gpus)
+    if not r.fits:
+        return f"{said}."
+    moved = sorted(trial.job.offload - case.job.offload)
+    needs = [f"{', '.join(moved)} on the host"] if moved else []
+    needs += ["--loss fused"] if any(FUSED in text for text in case.assumed) else []
+    with_ = f" with {' and '.join(needs)}, not without" if needs else ""
+    cost = f" and {format_si(r.cost_usd, 'usd', 3)}" if r.cost_usd else ""
+    tokens = format_count(r.tokens, 3)
+    return f"{said}{with_}; {tokens} tokens take {tune_words.time_text(r.run_s)}{cost}."
 
 
 def passed_over_points(r: TuningPlan) -> list[Point]:
