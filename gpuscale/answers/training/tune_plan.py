@@ -335,16 +335,13 @@ FALLBACKS = (
 
 def _space(asked: Plan, job: Job) -> Callable[..., BenchSpace]:
     """Return what makes the space of a question: ZeRO stages, and `offload` for another one."""
+    told = asked.recompute is not None or asked.recompute_layers is not None
     return partial(
         BenchSpace,
         micro_batches=None if asked.micro_batch is None else (job.layout.micro_batch_size,),
-        recomputes=(job.layout.recompute,) if _recompute_told(asked) else ("none", "full"),
+        recomputes=(job.layout.recompute,) if told else ("none", "full"),
         offload=job.offload,
     )
-
-
-def _recompute_told(asked: Plan) -> bool:
-    return asked.recompute is not None or asked.recompute_layers is not None
 
 
 def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
