@@ -1,4 +1,4 @@
-"""What starts the processes of a launch: torchrun by hand, Slurm, SkyPilot, dstack, Kubernetes."""
+"""Launches started: processes of a training, servers as planned; by hand or by a cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,140 @@ import re
 import shlex
 from importlib import resources
 
+from gpuscale.core.dataclasses import dataclass
+from gpuscale.errors import GpuscaleError
 from gpuscale.foreign import comment, here_document
 from gpuscale.launch.job import TrainingLaunch, Written
+
+SERVING_PORT = 8000
+VERSIONS = {
+    "vllm": "vLLM 0.33.0",
+    "sglang": "SGLang 0.5.23",
+    "trtllm": "TensorRT-LLM 1.2 (trtllm-serve, as its documentation has it)",
+}
+"""Engine -> what its options are of (`tests/data/launch`)."""
+IMAGES = {
+    "vllm": "vllm/vllm-openai",
+    "sglang": "lmsysorg/sglang",
+    "trtllm": "nvcr.io/nvidia/tensorrt-llm/release",
+}
+OVER_NODES = {
+    "vllm": "--nnodes {n} --node-rank {rank} --master-addr {head}"
+    ' $([ "{rank}" = 0 ] || echo --headless)',
+    "sglang": "--nnodes {n} --node-rank {rank} --dist-init-addr {head}:5000",
+}
+"""Engine -> words of each machine of a replica that spans several."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLaunch:
+    """One engine's line, and how often and where it is started."""
+
+    model: str
+    engine: str  # a key of `VERSIONS`
+    line: str
+    replicas: int
+    gpus: int  # of a replica
+    gpus_per_node: int
+    gpu_name: str
+    command: str  # that gives this file again
+    estimate: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()  # name and text of what the line reads
+
+    @property
+    def n_nodes(self) -> int:
+        """Machines of a replica."""
+        return -(-self.gpus // self.gpus_per_node)
+
+    @property
+    def gpus_a_node(self) -> int:
+        """GPUs that a replica takes of each machine."""
+        return min(self.gpus, self.gpus_per_node)
+
+    def server(self, rank: str, head: str, port: str = str(SERVING_PORT)) -> str:
+        """Command of one machine of a replica; `rank` and `head` as its launcher says them."""
+        line = f"{self.line} --host 0.0.0.0 --port {port}"
+        if self.n_nodes == 1:
+            return line
+        if self.engine not in OVER_NODES or "--data-parallel-size" in line:
+            raise GpuscaleError(
+                f"no file is written for a replica of {self.n_nodes} machines with this line",
+                f"the engine's own guide says how its ranks are spread: {self.line}",
+            )
+        return f"{line} {OVER_NODES[self.engine].format(n=self.n_nodes, rank=rank, head=head)}"
+
+    @property
+    def head_lines(self) -> list[str]:
+        """Comments of the file: version, command, what to expect."""
+        lines = [f"for {VERSIONS[self.engine]}", f"made by: {self.command}", *self.estimate]
+        return list(map(comment, lines))
+
+    @property
+    def beside(self) -> list[str]:
+        """Shell lines that write what the line reads."""
+        return [line for name, text in self.files for line in here_document(name, text)]
+
+
+def serving_script(job: ServingLaunch, wrapper: str) -> tuple[str, str]:
+    """(file name, text) of the file that a person submits or runs.
+
+    Raises GpuscaleError for a replica of several machines that the wrapper does not start.
+    """
+    file, rank, head = SERVING_WRAPPERS[wrapper]
+    spread = job.n_nodes > 1
+    if wrapper == "dstack" and spread:
+        raise GpuscaleError(
+            "dstack's services run a replica on one machine", "--wrap slurm or kubernetes"
+        )
+    line = job.server(rank, head, "$PORT" if wrapper == "slurm" else str(SERVING_PORT))
+    values: dict[str, object] = {
+        "comments": job.head_lines,
+        "files": job.beside,
+        "command": f"bash -c {shlex.quote(line)}" if wrapper == "slurm" and spread else line,
+        "name": label(job.model),
+        "engine": job.engine,
+        "image": IMAGES[job.engine],
+        "gpu": accelerator(job.gpu_name),
+        "gpus": job.gpus_a_node,
+        "nodes": job.n_nodes,
+        "replicas": job.replicas,
+        "last": job.replicas - 1,
+    }
+    if wrapper == "torchrun":  # engines start their processes themselves
+        values |= _by_hand(job)
+    if wrapper == "kubernetes":  # a LeaderWorkerSet where a replica spans machines
+        values["pod"] = filled("serve-pod", **values)
+        wrapper += "-spread" if spread else ""
+    return file, filled(f"serve-{wrapper}", **values)
+
+
+def _by_hand(job: ServingLaunch) -> dict[str, object]:
+    """Lines that start as many replicas as a machine holds, and what is said of the others."""
+    if job.n_nodes > 1:
+        said = [f"# {job.replicas} replicas of {job.n_nodes} machines: on each machine of one,"]
+        return {"machines": [*said, "# bash run.sh RANK HEAD_NODE, the first with rank 0"]}
+    here = min(job.replicas, max(1, job.gpus_per_node // job.gpus))
+    machines = -(-job.replicas // here)
+    said = [f"# {job.replicas} replicas: run on each of {machines} machines"]
+    lines = []
+    for one in range(here):
+        gpus = ",".join(str(one * job.gpus + i) for i in range(job.gpus))
+        lines.append(
+            f"CUDA_VISIBLE_DEVICES={gpus} {job.server('0', '', str(SERVING_PORT + one))} &"
+        )
+    lines.append("wait -n  # a balancer of yours stands before the ports")
+    return {"machines": said if machines > 1 else [], "command": lines}
+
+
+SERVING_WRAPPERS = {
+    "torchrun": ("run.sh", "$1", "$2"),
+    "slurm": ("run.sbatch", "$SLURM_NODEID", "$HEAD"),
+    "skypilot": ("sky.yaml", "$SKYPILOT_NODE_RANK", "$(echo $SKYPILOT_NODE_IPS | cut -d' ' -f1)"),
+    "dstack": (".dstack.yml", "0", ""),
+    "kubernetes": ("serve.yaml", "$LWS_WORKER_INDEX", "$LWS_LEADER_ADDRESS"),
+}
+"""Wrapper -> usual name of its file, its words for the rank of a machine and for the first one."""
+
 
 PORT = 29500
 HEAD = "@first-machine@"

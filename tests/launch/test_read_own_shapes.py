@@ -6,8 +6,8 @@ import pytest
 
 from gpuscale.cli.app import run
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.gpus import gpu_named
 from gpuscale.launch.layout import layout_of
+from gpuscale.launch.named import gpu_named
 from gpuscale.launch.read.detect import read_launch
 
 

@@ -8,7 +8,7 @@ import pytest
 from gpuscale.cli.app import run
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.read.detect import read_launch
-from gpuscale.launch.servers import WRAPPERS, ServingLaunch, serving_script
+from gpuscale.launch.wrap import SERVING_WRAPPERS, ServingLaunch, serving_script
 
 DATA = Path(__file__).parent.parent / "data" / "launch"
 
@@ -20,7 +20,7 @@ def servers_of(engine, row, gpus):
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("wrapper", SERVING_WRAPPERS)
 def test_what_is_written_is_read_back(engine, wrapper):
     rows = json.loads((DATA / f"{engine}.json").read_text("utf-8"))["rows"]
     for row in rows[:5]:

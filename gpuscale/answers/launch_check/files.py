@@ -12,8 +12,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import read_text, shown_name
 from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.dump import launch_of_log
-from gpuscale.launch.read.files import started_by
-from gpuscale.launch.read.notebook import is_notebook
+from gpuscale.launch.read.files import is_notebook, started_by
 from gpuscale.launch.read.together import ANYWHERE, MOST_FILES, last_of
 
 MOST_BYTES = 300_000

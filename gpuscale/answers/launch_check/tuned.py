@@ -113,7 +113,7 @@ def _change_of_files(
 ) -> tuple[tuple[str, ...], tuple[Change, ...]]:
     """Diff of the files, and what they still have otherwise with it."""
     from gpuscale.launch.read.edit import changed, diff
-    from gpuscale.launch.read.notebook import is_notebook
+    from gpuscale.launch.read.files import is_notebook
 
     keys = KEYS_OF.get(found.kind, KEYS)
     own = {name: text for name, text in launch.files.items() if not is_notebook(name)}

@@ -2,21 +2,128 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects import hooks
 from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.forms import text_of, words_of_command
+from gpuscale.launch.dialects.nested import nest
 from gpuscale.launch.dialects.rows import matches, unsaid, write
-from gpuscale.launch.dialects.told import NEVER_SAID, phrase, told
 from gpuscale.launch.job import LaunchFile, TrainingLaunch, Written
+from gpuscale.launch.options import launch_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpuscale.specs.framework import FrameworkFile, WritingSpec
+
+
+def text_of(form: str, table: Mapping[str, Any]) -> str:
+    """Text of a file.
+
+    >>> print(text_of("yaml", {"model.lora_rank": 8, "bf16": True}), end="")
+    model:
+      lora_rank: 8
+    bf16: true
+    """
+    if form == "json":
+        return json.dumps(nest(table), indent=2) + "\n"
+    if form == "toml":
+        from gpuscale.io.toml_out import table_to_toml
+
+        return table_to_toml(nest(table))
+    import yaml
+
+    return str(yaml.safe_dump(nest(table), sort_keys=False, allow_unicode=True))
+
+
+def words_of_command(form: str, table: Mapping[str, Any]) -> list[str]:
+    """Words of a command: `--key value`, or `key=value`; a true flag stands alone.
+
+    `form`: "values" says true and false too, as options that may be None want it.
+
+    >>> words_of_command("flags", {"bf16": True, "targets": ["q", "v"], "stage": 2})
+    ['--bf16', '--targets', 'q', 'v', '--stage', '2']
+    >>> words_of_command("overrides", {"a.b": [1, 2], "c": False})
+    ['a.b=[1,2]', 'c=false']
+    """
+    words: list[str] = []
+    for key, value in table.items():
+        if form == "overrides":
+            words.append(f"{key}={said(value)}")
+        elif value is True and form == "flags":
+            words.append(f"--{key}")
+        elif isinstance(value, bool):
+            words += [f"--{key}", said(value)]
+        elif isinstance(value, (list, tuple)):
+            words += [f"--{key}", *map(str, value)]
+        else:
+            words += [f"--{key}", str(value)]
+    return words
+
+
+def said(value: Any) -> str:
+    """Value as an override says it."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{k}:{said(v)}" for k, v in value.items()) + "}"
+    return f"[{','.join(map(said, value))}]" if isinstance(value, (list, tuple)) else str(value)
+
+
+def told(job: TrainingLaunch) -> Table:
+    """Fields of a job; what has no meaning in it is left out."""
+    lay, model = job.layout, job.model
+    group = lay.shard_group_size or lay.dp * lay.cp
+    fields: Table = asdict(lay)
+    for name in ("shard_group_size", "stage_layers", "dp"):
+        fields.pop(name)
+    fields |= {
+        "job": job,
+        "software": job.software,
+        "experts": model.has_experts,
+        "gpu_arch": job.cluster.gpu.architecture,
+        "model": model.hub or model.name,
+        "method": "pretrain",
+        "accumulation": lay.n_micro_batches,
+        "n_gpus": lay.n_gpus,
+        "n_nodes": -(-lay.n_gpus // job.cluster.gpus_per_node),
+        "gpus_per_node": min(lay.n_gpus, job.cluster.gpus_per_node),
+        "dp_replicate": lay.dp * lay.cp // group,
+        "sequence_parallel": lay.sequence_parallel and lay.tp > 1,
+        "steps": 100,
+        "stage_layers": None if job.even_stages or lay.pp == 1 else job.stage_layers,
+        **{f"settings.{name}": value for name, value in job.settings.said.items()},
+        **job.tuning,
+    }
+    idle = {"cp_kind": lay.cp == 1, "schedule": lay.pp == 1, "etp": not model.has_experts}
+    idle |= {"overlap_tp": lay.tp == 1, "overlap_pp": lay.pp == 1}
+    idle |= {"order": lay.tp * lay.pp * lay.cp == 1, "dp_replicate": lay.zero_stage == 0}
+    return {name: value for name, value in fields.items() if not idle.get(name)}
+
+
+NEVER_SAID = ("model", "n_gpus", "n_nodes", "gpus_per_node", "steps", "software") + (
+    "lora_alpha",
+    "job",
+    "experts",
+    "gpu_arch",
+)
+"""Fields that the launcher says, or that change nothing here."""
+_WORDS = launch_table("words")["told"]
+PHRASES: dict[str, str] = _WORDS["phrases"]
+
+
+def phrase(name: str, value: Any) -> str:
+    """Field in words.
+
+    >>> phrase("tp", 2), phrase("overlap_dp", False), phrase("settings.moments", "bf16")
+    ('tensor parallelism 2', 'data parallelism without overlap', 'moments bf16')
+    """
+    shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    text = PHRASES.get(name) or f"{name.rpartition('.')[2].replace('_', ' ')} {{}}"
+    return text.format(shown)
 
 
 DEGREES = ("tp", "pp", "cp", "ep", "rl.engine")

@@ -10,10 +10,9 @@ from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.rows import whole
 from gpuscale.launch.found import UNSET, Found
-from gpuscale.launch.gpus import gpu_named
+from gpuscale.launch.named import ENGINES, gpu_named, program_of
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.words import Script, read_text
-from gpuscale.launch.read.engines import ENGINES, program_of
 from gpuscale.launch.read.maxtext import put_topology
 from gpuscale.launch.read.serving import ranks
 from gpuscale.launch.read.tables import tables_in

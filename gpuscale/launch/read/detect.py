@@ -14,19 +14,17 @@ from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.nested import nest
 from gpuscale.launch.found import Found, main_of
-from gpuscale.launch.gpus import gpu_of_file, number_of_file
+from gpuscale.launch.named import gpu_of_file, number_of_file
 from gpuscale.launch.read import (
     commands,
     containers,
     keyed,
     maxtext,
     megatron,
-    notebook,
     program,
     python,
     served_tables,
     serving,
-    swift,
     together,
     torchtitan,
     trainer,
@@ -44,9 +42,11 @@ from gpuscale.launch.read.commands import command
 from gpuscale.launch.read.files import (
     as_script,
     commands_of_page,
+    is_notebook,
     is_page,
     is_python,
     read_modelfile,
+    read_notebook,
     started_by,
 )
 from gpuscale.launch.read.kinds import KINDS, of_table
@@ -122,12 +122,12 @@ def _read_one(
 ) -> list[Found]:
     """Read a file; `options`: what a command that starts it puts over its keys."""
     stripped = text.lstrip()
-    if notebook.is_notebook(name):
+    if is_notebook(name):
 
         def part(at: str, body: str, told: Mapping[str, Any], look: together.Look) -> list[Found]:
             return _read_one(at, body, variables, told, near=look)
 
-        return notebook.read_notebook(name, text, near, part)
+        return read_notebook(name, text, near, part)
     if name.endswith((".yaml", ".yml")):
         return commands.one_device(name, _yaml(name, text, variables, options, near))
     named = name.lower()
@@ -228,7 +228,7 @@ def _table(table: Table) -> Found | None:
     if "peft_config" in keys or ("model" in keys and "train_dataset" in keys):
         return trainer.read_arguments(llama_factory_v1(table), "llama-factory", "llama-factory")
     if {"tuner_type", "train_type", "rlhf_type", "sft_type"} & keys:
-        return swift.read_yaml(table)
+        return commands.read_yaml(table)
     if "modules" in keys and (primus := read_primus(table)):
         return primus
     if (served := served_tables.read_served(table)) is not None:

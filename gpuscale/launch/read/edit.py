@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from gpuscale.launch.dialects.forms import said
+from gpuscale.launch.dialects.write import said
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read.torchtitan import MOVED
 

@@ -7,16 +7,164 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.finetune.method import canonical
 from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.heard import known_keys, put_unheard
-from gpuscale.launch.dialects.nested import Nested
-from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.dialects.hooks import ATTENTION, MLP
+from gpuscale.launch.dialects.nested import Nested, put_shape
+from gpuscale.launch.dialects.rows import precision_of, put, sharded, whole
 from gpuscale.launch.found import Found
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read import pretraining, rl, tuning
+from gpuscale.launch.read import pretraining, rl
+from gpuscale.launch.read.rl import put_rl
 
-READERS = {**dict.fromkeys(pretraining.OWN, pretraining.put_own_shape), **rl.READERS}
-READERS |= tuning.READERS
+MAPS = ("q", "k", "v", "o", "qkv", "gate", "up", "gate_up", "down")
+ALL = "all-linear"
+
+
+def targets_of(value: Any) -> tuple[str, ...]:
+    """Targets of a list, or of names with commas; none where one of them is not known here.
+
+    >>> targets_of("q_proj,v_proj"), targets_of(["all"]), targets_of(".*mlp.*")
+    (('q', 'v'), ('all-linear',), ())
+    """
+    parts = value if isinstance(value, list) else re.split(r"[,\s]+", str(value or "").strip())
+    names = tuple(dict.fromkeys(canonical(str(part)) for part in parts if part))
+    if ALL in names:
+        return (ALL,)
+    return names if names and all(name in MAPS for name in names) else ()
+
+
+def builder_name(builder: str) -> str:
+    """Name of a model by the function of torchtune that builds it.
+
+    >>> [builder_name(f) for f in ("llama3_1_8b", "qlora_qwen2_5_1_5b_instruct", "phi3_mini")]
+    ['llama3.1-8b', 'qwen2.5-1.5b-instruct', 'phi3-mini']
+    """
+    name = re.sub(r"^(q?lora|reward)_", "", builder.rsplit(".", 1)[-1])
+    name = re.sub(r"(?<=\d)_(5b)", r".\1", name)
+    return re.sub(r"(?<=\d)_(?=\d+_)", ".", name).replace("_", "-")
+
+
+def _torchtune(at: Nested) -> None:
+    """torchtune: components by their path, one recipe a file."""
+    found = at.found
+    builder = at.text("model._component_", "policy_model._component_", "policy._component_")
+    found.model_name = builder_name(builder) if builder else None
+    part = "model" if at.get("model") is not None else "policy_model"
+    if at.number(f"{part}.embed_dim"):
+        put_shape(found, found.model_name or "model", at.dims("torchtune"), gated=True)
+    found.offload_parameters = found.offload_optimizer = at.true("fsdp_cpu_offload")
+    stem = builder.rsplit(".", 1)[-1]
+    four_bit = stem.startswith("qlora") or at.true("model.quantize_base")
+    if found.lora_rank:
+        dora = at.true("model.use_dora")
+        found.method = "dora" if dora else "qlora" if four_bit else "lora"
+        found.weights = "nf4" if dora and four_bit else None
+        maps = targets_of(at.get("model.lora_attn_modules"))
+        mlp = at.true("model.apply_lora_to_mlp")
+        whole = mlp and len(maps) == len(ATTENTION)
+        found.targets = ("all-linear",) if whole else (*maps, *(MLP if mlp else ()))
+    loss = at.text("loss._component_", "rlhf_loss._component_").lower()
+    if "dpo" in loss:
+        put_rl(found, {"method": "dpo"})
+    elif "simpo" in loss:
+        put_rl(found, {"method": "simpo"})
+    elif "ppo" in loss or at.get("policy_model") is not None:
+        rl = {"method": "ppo", "max_response": at.number("max_generated_tokens")}
+        put_rl(found, rl | {"prompts": at.number("batch_size")})
+    elif "grpo" in loss:
+        rl = {"method": "grpo", "group": at.number("grpo_samples", "grpo_size")}
+        put_rl(found, rl | {"max_response": at.number("max_generated_tokens")})
+    if at.get("optimizer") is None and at.get("policy_model") is None:
+        found.beyond.append("no optimizer: an evaluation or a generation, not a training")
+
+
+LITGPT_MAPS = {"query": True, "key": False, "value": True, "projection": False, "mlp": False}
+LITGPT_TARGETS = {"query": "q", "key": "k", "value": "v", "projection": "o", "mlp": "gate up down"}
+"""Flags of LitGPT's adapters, with their habit (finetune/lora.py) -> maps."""
+
+
+def _litgpt(at: Nested) -> None:
+    """LitGPT: `litgpt finetune` by a checkpoint's folder, `litgpt pretrain` by a model's name."""
+    found = at.found
+    folder = at.text("checkpoint_dir")
+    found.model_name = "/".join(folder.split("/")[-2:]) if folder else at.text("model_name") or None
+    found.precision = precision_of(at.text("precision"))
+    if found.gpus_per_node and not found.n_nodes:
+        found.n_nodes = 1
+    if at.get("lora_r") is not None:
+        found.method = "qlora" if "bnb" in at.text("quantize") else "lora"
+        on = {n for n, habit in LITGPT_MAPS.items() if at.true(f"lora_{n}", default=habit)}
+        parts = [maps for n, maps in LITGPT_TARGETS.items() if n in on]
+        whole = set(on) == set(LITGPT_MAPS)
+        found.targets = ("all-linear",) if whole else tuple(" ".join(parts).split())
+    elif not folder:
+        found.method = "pretrain"
+        return
+    # FSDP with checkpoints of blocks where there are several devices (finetune/full.py, lora.py)
+    several = (found.world_size or 1) > 1
+    found.zero_stage, found.recompute = (3, "full") if several else (0, "none")
+
+
+def _oumi(at: Nested) -> None:
+    """oumi: a trainer of TRL or its own, with sections for adapters, FSDP and DeepSpeed."""
+    found = at.found
+    if at.true("training.use_peft"):
+        four_bit = at.true("peft.q_lora")
+        found.method, found.lora_rank = "qlora" if four_bit else "lora", found.lora_rank or 8
+    else:
+        found.lora_rank = None
+    found.zero_stage = 0
+    if at.true("fsdp.enable_fsdp"):
+        found.zero_stage = sharded(at.text("fsdp.sharding_strategy"))
+        found.offload_parameters = at.true("fsdp.cpu_offload")
+    if at.true("deepspeed.enable_deepspeed"):
+        found.software = "deepspeed-zero3"
+        stage = at.text("deepspeed.zero_stage")[-1:]
+        found.zero_stage = int(stage) if stage.isdigit() else 0
+    trainer = at.text("training.trainer_type").upper()
+    if method := next((m for m in ("DPO", "GRPO") if m in trainer), ""):
+        group = at.number("training.grpo.num_generations")
+        longest = at.number("training.grpo.max_completion_length")
+        prompt = at.number("training.grpo.max_prompt_length")
+        rl = {"group": group, "prompt": prompt, "max_response": longest}
+        put_rl(found, {"method": method.lower()} | (rl if method == "GRPO" else {}))
+
+
+def _automodel(at: Nested) -> None:
+    """NeMo Automodel: adapters of its own section."""
+    if at.get("peft") is not None:
+        at.found.method, at.found.lora_rank = "lora", at.number("peft.dim") or 8
+        if at.true("quantization.load_in_4bit"):
+            at.found.method = "qlora"
+
+
+def _prime_rl(at: Nested) -> None:
+    """prime-rl: a trainer and an orchestrator; the GPUs that train are those of the answer."""
+    found, rl = at.found, at.found.rl
+    found.method = "lora" if found.lora_rank else "full"
+    if found.n_nodes:
+        found.gpus_per_node, found.n_gpus = found.gpus_per_node or 8, None
+    if at.get("orchestrator") is None:
+        return
+    group, batch = whole(rl.get("group")), at.number("orchestrator.batch_size")
+    prompts = max(1, batch // group) if batch and group else None
+    put_rl(found, {**rl, "method": "grpo", "prompts": prompts})
+    found.global_batch_size = batch or found.global_batch_size
+
+
+TUNED = {
+    "torchtune": _torchtune,
+    "litgpt": _litgpt,
+    "oumi": _oumi,
+    "nemo-automodel": _automodel,
+    "prime-rl": _prime_rl,
+}
+"""Framework -> what reads what its rows do not say."""
+
+
+READERS = {**dict.fromkeys(pretraining.OWN, pretraining.put_own_shape), **rl.READERS, **TUNED}
 
 
 @dataclass(frozen=True, slots=True)

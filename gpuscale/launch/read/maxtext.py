@@ -13,7 +13,7 @@ from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.nested import Nested, put_shape
 from gpuscale.launch.dialects.rows import whole
 from gpuscale.launch.found import UNSET, Found
-from gpuscale.launch.gpus import gpu_named
+from gpuscale.launch.named import gpu_named
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.launchers import pairs
 from gpuscale.launch.read.tables import key_values

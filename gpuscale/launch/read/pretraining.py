@@ -13,7 +13,7 @@ from typing import Any
 from gpuscale.io.toml import Table
 from gpuscale.launch.dialects.nested import Nested, put_shape, vocabulary
 from gpuscale.launch.dialects.rows import sharded
-from gpuscale.launch.gpus import gpu_named
+from gpuscale.launch.named import gpu_named
 from gpuscale.launch.options import launch_table
 
 Dims = Table

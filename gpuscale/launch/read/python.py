@@ -15,7 +15,7 @@ from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.program import says_the_job
 from gpuscale.launch.read.program_text import Look, Program, nowhere, unwarned
-from gpuscale.launch.read.recipe_scripts import read_recipe_script
+from gpuscale.launch.read.recipes import read_recipe_script
 from gpuscale.launch.read.rl import GRPO_KEYS, put_rl
 from gpuscale.launch.read.served_tables import read_servers
 from gpuscale.launch.read.trainer import SWITCHES, TOLD, read_arguments, read_deepspeed

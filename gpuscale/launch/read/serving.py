@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from gpuscale.launch import named
 from gpuscale.launch.found import UNSET, Found, main_of, named_model
 from gpuscale.launch.options import known_options, launch_table
-from gpuscale.launch.read import engines
 
 _WORDS = launch_table("words")["serving"]
 WRAPPERS = tuple(_WORDS["wrappers"])
@@ -36,9 +36,9 @@ def _start(words: list[str]) -> tuple[str, int] | None:
         if len(word) > LONGEST:
             continue
         pair = (word.rsplit("/", 1)[-1], words[i + 1] if i + 1 < len(words) else "")
-        name = engines.PAIRS.get(pair) or _named(word, words)
+        name = named.PAIRS.get(pair) or _named(word, words)
         if name and _runs(words, i):
-            return name, i + (pair in engines.PAIRS)
+            return name, i + (pair in named.PAIRS)
     return None
 
 
@@ -61,7 +61,7 @@ def _named(word: str, words: list[str]) -> str | None:
     return "llamacpp" if any(b.endswith(".gguf") for a, b in pairs if a in MODELS) else None
 
 
-PROGRAMS = {name: re.compile(one.programs) for name, one in engines.ENGINES.items() if one.programs}
+PROGRAMS = {name: re.compile(one.programs) for name, one in named.ENGINES.items() if one.programs}
 MODELS = ("-m", "--model")
 
 
@@ -73,7 +73,7 @@ def _runs(words: list[str], i: int) -> bool:
     if i == 0 or words[i - 1] == "-m" or first in WRAPPERS or first.startswith("python"):
         return True
     pair = (words[i].rsplit("/", 1)[-1], words[i + 1] if i + 1 < len(words) else "")
-    return "=" in first or pair in engines.PAIRS
+    return "=" in first or pair in named.PAIRS
 
 
 STOPPERS = tuple(_WORDS["stoppers"])
@@ -138,7 +138,7 @@ def _tokens(text: str) -> int:
 def read(words: list[str], name: str) -> Found:
     """Read a command of an engine; context length is `seq_len`, concurrent sequences `max_seqs`."""
     found = Found(name, software=name, method="serve")
-    engine = engines.ENGINES[name]
+    engine = named.ENGINES[name]
     known = known_options("vllm").arity if name == "vllm" else None
     found.version = known_options("vllm").version if known else name
     at = _start(words)
@@ -156,7 +156,7 @@ def read(words: list[str], name: str) -> Found:
 
 
 def _options(
-    words: list[str], engine: engines.Engine, known: dict[str, str] | None, found: Found
+    words: list[str], engine: named.Engine, known: dict[str, str] | None, found: Found
 ) -> tuple[dict[str, tuple[str, str]], list[str]]:
     """Options by field, and the words that are no option's."""
     given: dict[str, tuple[str, str]] = {}
@@ -179,7 +179,7 @@ def _options(
         if (
             known
             and name.partition(".")[0] not in (*known, *table)
-            and not name.startswith(engines.SERVER)
+            and not name.startswith(named.SERVER)
         ):
             found.not_understood.append(name)
         flag = name in engine.flags or (known is not None and known.get(name) == "0")
@@ -191,7 +191,7 @@ def _options(
     return given, positional
 
 
-def _prefixed(name: str, known: dict[str, str], engine: engines.Engine) -> str:
+def _prefixed(name: str, known: dict[str, str], engine: named.Engine) -> str:
     """Option that a beginning means: argparse takes one."""
     if name in known or name in engine.options:
         return name
@@ -246,15 +246,15 @@ def _limits(line: _Line, engine: str) -> None:
     found.max_seqs = line.whole("max_seqs")
     found.memory_utilization = line.share("memory_utilization")
     if word := line.text("weights"):
-        found.weights = engines.weights_of(word, engine)
+        found.weights = named.weights_of(word, engine)
     if line.text("dtype") in ("float32", "float", "fp32"):
         found.weights = found.weights or "fp32"
     if word := line.text("kv"):
-        found.kv = engines.cache_of(word)
+        found.kv = named.cache_of(word)
         if re.match(r"q[45]|iq4|int4|4$|nvfp4", word.lower()):
             found.notes.append(f"the cache in {word} is counted with 8 bits")
     if (device := line.text("device")) and engine != "llamacpp":
-        found.other_machine = engines.DEVICES.get(device)
+        found.other_machine = named.DEVICES.get(device)
 
 
 def _extras(line: _Line) -> None:

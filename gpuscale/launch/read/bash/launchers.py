@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gpuscale.launch.found import UNSET, Found
-from gpuscale.launch.gpus import gpu_named
+from gpuscale.launch.named import gpu_named
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.words import Script
 
