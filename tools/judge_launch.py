@@ -25,8 +25,8 @@ from typing import Any
 import gpuscale
 from gpuscale.answers.saved import launch_of
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.dialects.data import dialect
 from gpuscale.launch.dialects.megatron import narrow_states
+from gpuscale.launch.dialects.nested import dialect
 from gpuscale.launch.dialects.write import writes
 from gpuscale.launch.job import TrainingLaunch, Written
 from gpuscale.specs.model import ModelSpec

@@ -187,7 +187,7 @@ def _saved(path: str) -> dict[str, object]:
 
 def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) -> Document:
     """Put the answer together."""
-    from gpuscale.launch.dialects.plan import framework_of, launch_script
+    from gpuscale.launch.dialects.write import framework_of, launch_script
 
     name = framework_of(job, framework)
     written, file, script = launch_script(job, name, wrapper)

@@ -74,7 +74,7 @@ def launch_of(job: Any) -> TrainingLaunch:
 
     Raises GpuscaleError if it holds another key or value than `saved_job` writes.
     """
-    from gpuscale.launch.dialects.plan import chunks_of
+    from gpuscale.launch.dialects.write import chunks_of
     from gpuscale.launch.job import TrainingLaunch
 
     if not isinstance(job, dict) or set(job) != {f.name for f in fields(TrainingLaunch)}:
@@ -115,7 +115,7 @@ def launched(job: Callable[[], Mapping[str, Any]]) -> Callable[[str], str]:
     def write(wrapper: str) -> str:
         import json
 
-        from gpuscale.launch.dialects.plan import framework_of, launch_script
+        from gpuscale.launch.dialects.write import framework_of, launch_script
 
         made = launch_of(json.loads(json.dumps(job())))
         return launch_script(made, framework_of(made), wrapper)[2]

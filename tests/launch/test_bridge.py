@@ -7,7 +7,7 @@ from gpuscale.core.settings import JobSettings
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
-from gpuscale.launch.dialects.plan import launch_script
+from gpuscale.launch.dialects.write import launch_script
 from gpuscale.launch.job import TrainingLaunch
 from gpuscale.launch.read.detect import read_launch
 

@@ -8,8 +8,7 @@ import pytest
 from running import invoke
 from test_write import DATA, job_of
 
-from gpuscale.launch.dialects.plan import launch_script
-from gpuscale.launch.dialects.write import options
+from gpuscale.launch.dialects.write import launch_script, options
 from gpuscale.launch.read.detect import read_launch
 from gpuscale.launch.read.edit import KINDS, changed
 

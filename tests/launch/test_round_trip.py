@@ -19,9 +19,8 @@ from gpuscale.answers.saved import launch_of
 from gpuscale.answers.training.memory import Memory
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software
-from gpuscale.launch.dialects.heard import known_keys
-from gpuscale.launch.dialects.plan import launch_script
-from gpuscale.launch.dialects.write import options
+from gpuscale.launch.dialects.rows import known_keys
+from gpuscale.launch.dialects.write import launch_script, options
 from gpuscale.launch.layout import layout_of
 from gpuscale.render.data import plain
 

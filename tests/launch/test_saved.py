@@ -10,7 +10,7 @@ import pytest
 import gpuscale
 from gpuscale.answers.saved import launch_of
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.dialects.plan import framework_of, launch_script
+from gpuscale.launch.dialects.write import framework_of, launch_script
 
 
 @functools.cache

@@ -11,8 +11,7 @@ from gpuscale.core.layout import Layout
 from gpuscale.core.settings import JobSettings
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
-from gpuscale.launch.dialects.plan import chunk_layers, launch_script
-from gpuscale.launch.dialects.write import writes
+from gpuscale.launch.dialects.write import chunk_layers, launch_script, writes
 from gpuscale.launch.job import TrainingLaunch
 from gpuscale.launch.read.detect import read_launch
 from gpuscale.launch.wrap import WRAPPERS

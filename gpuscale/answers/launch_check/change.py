@@ -56,7 +56,7 @@ def change_of_files(
     `layout_of`: lays out what files say. Returns: the change as a unified diff, none where no
     option of the layout can be set; and what the changed files, read again, still have otherwise.
     """
-    from gpuscale.launch.dialects.plan import chunks_of
+    from gpuscale.launch.dialects.write import chunks_of
     from gpuscale.launch.dialects.write import options as written_options
     from gpuscale.launch.job import TrainingLaunch
     from gpuscale.launch.read.edit import KINDS, changed, diff

@@ -229,7 +229,7 @@ def _job(
     asked: Memory, loaded: Loaded, layout: Layout, r: TrainingMemory, p: MemoryParameters
 ) -> dict[str, object]:
     """Keep this layout as a whole job."""
-    from gpuscale.launch.dialects.plan import estimate_lines
+    from gpuscale.launch.dialects.write import estimate_lines
 
     return saved_job(
         loaded.model,

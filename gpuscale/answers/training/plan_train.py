@@ -289,7 +289,7 @@ def document_of(
 
 def _job(case: plan_case.PlanCase, request: plan_request.Request, r: PlanResult) -> dict[str, Any]:
     """Keep the chosen layout as a whole job."""
-    from gpuscale.launch.dialects.plan import estimate_lines
+    from gpuscale.launch.dialects.write import estimate_lines
 
     return saved_job(
         case.loaded.model,

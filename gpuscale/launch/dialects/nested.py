@@ -1,10 +1,11 @@
-"""Configurations of frameworks that are one nested table: what says a field, by its path."""
+"""A framework's file, and tables that are nested: what says a field, by its path."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.toml import Table
@@ -12,6 +13,28 @@ from gpuscale.launch.dialects.megatron_model import model_of
 from gpuscale.launch.dialects.rows import number_of, truth
 from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import launch_table
+
+if TYPE_CHECKING:
+    from gpuscale.specs.framework import FrameworkFile
+
+
+@lru_cache(maxsize=64)
+def dialect(name: str) -> FrameworkFile:
+    """File of a framework, with the rows of the one that it is like below its own."""
+    from gpuscale.io.frameworks import load_framework
+
+    own = load_framework(name)
+    if own is None:
+        raise ValueError(f"no file of the framework {name}")
+    if not own.rows_like:
+        return own
+    base = dialect(own.rows_like)
+    fields = {row.field for row in own.row} | set(own.unsaid)
+    rows = (*own.row, *(row for row in base.row if row.field not in fields))
+    told = fields | {name for hook in own.hook for name in hook.fields}
+    hooks = (*own.hook, *(hook for hook in base.hook if set(hook.fields) - told))
+    return own.model_copy(update={"row": rows, "hook": hooks})
+
 
 ELSEWHERE = re.compile(r"\$\{(?:oc\.select:)?([\w.]+)\}$")
 """A value that is another key's (OmegaConf)."""

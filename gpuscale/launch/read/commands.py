@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 
 from gpuscale.io.toml import Table
-from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.heard import known_keys
-from gpuscale.launch.dialects.nested import Nested, nest
-from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.dialects.nested import Nested, dialect, nest
+from gpuscale.launch.dialects.rows import known_keys, put
 from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read import (
@@ -22,11 +20,10 @@ from gpuscale.launch.read import (
     serving,
     torchtitan,
     trainer,
-    verl,
 )
 from gpuscale.launch.read.kinds import KINDS, of_table
 from gpuscale.launch.read.rl import put_trainer
-from gpuscale.launch.read.tables import as_flags, key_values
+from gpuscale.launch.read.together import as_flags, key_values
 from gpuscale.launch.read.trainer import read_arguments
 
 TASKS = ("sft", "pt", "rlhf")
@@ -147,8 +144,8 @@ def command(words: list[str], stem: str) -> Found | None:
         return found
     if any(w.lstrip("+").startswith("trainer.policy.model.path=") for w in words):
         return of_table(nest(key_values(words)), "rl")
-    if verl.is_verl(words):
-        return verl.read_verl_command(words)
+    if keyed.is_verl(words):
+        return keyed.read_verl_command(words)
     if maxtext.is_maxtext(words):
         return maxtext.read_command(words)
     table = program.options_in(words)

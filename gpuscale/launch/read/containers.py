@@ -15,7 +15,7 @@ from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.words import Script, read_text
 from gpuscale.launch.read.maxtext import put_topology
 from gpuscale.launch.read.serving import ranks
-from gpuscale.launch.read.tables import tables_in
+from gpuscale.launch.read.together import tables_in
 
 SHELLS = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/env")
 GPU_KEYS = ("nvidia.com/gpu", "amd.com/gpu", "google.com/tpu")

@@ -11,8 +11,7 @@ from typing import Any
 from gpuscale.errors import GpuscaleError, NoLaunch
 from gpuscale.io.calibration import merged
 from gpuscale.io.toml import Table
-from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.nested import nest
+from gpuscale.launch.dialects.nested import dialect, nest
 from gpuscale.launch.found import Found, main_of
 from gpuscale.launch.named import gpu_of_file, number_of_file
 from gpuscale.launch.read import (
@@ -28,7 +27,6 @@ from gpuscale.launch.read import (
     together,
     torchtitan,
     trainer,
-    verl,
 )
 from gpuscale.launch.read.bash.launchers import (
     OF_THE_MACHINE,
@@ -52,7 +50,7 @@ from gpuscale.launch.read.files import (
 from gpuscale.launch.read.kinds import KINDS, of_table
 from gpuscale.launch.read.pretraining import neox_keys
 from gpuscale.launch.read.program_text import ANY_YAML
-from gpuscale.launch.read.tables import as_flags, flat, llama_factory_v1, tables_in, yaml_tables
+from gpuscale.launch.read.together import as_flags, flat, llama_factory_v1, tables_in, yaml_tables
 
 SUPPORTED = (
     "Megatron scripts, the YAML, TOML or JSON of training frameworks, Python scripts of TRL and "
@@ -224,7 +222,7 @@ def _table(table: Table) -> Found | None:
     if "finetuning_type" in keys or ("stage" in keys and "model_name_or_path" in keys):
         return trainer.read_arguments(table, "llama-factory", "llama-factory")
     if "actor_rollout_ref" in keys or {"partial_pretrain"} & set(trainer.section(table, "model")):
-        return verl.read_verl_file(table)
+        return keyed.read_verl_file(table)
     if "peft_config" in keys or ("model" in keys and "train_dataset" in keys):
         return trainer.read_arguments(llama_factory_v1(table), "llama-factory", "llama-factory")
     if {"tuner_type", "train_type", "rlhf_type", "sft_type"} & keys:

@@ -9,7 +9,7 @@ import shlex
 
 from gpuscale.io.toml import Table
 from gpuscale.launch.options import launch_table
-from gpuscale.launch.read.tables import as_flags
+from gpuscale.launch.read.together import as_flags
 
 _DUMPED = re.compile(r"^\W{0,40}([a-z][a-z0-9_]+) \.{2,}[ \t]?([^\n]*)$", re.MULTILINE)
 _VLLM = re.compile(r"non-default args: (\{[^\n]{1,20000}\})")

@@ -8,11 +8,9 @@ from typing import Any
 
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.finetune.method import canonical
-from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.heard import known_keys, put_unheard
 from gpuscale.launch.dialects.hooks import ATTENTION, MLP
-from gpuscale.launch.dialects.nested import Nested, put_shape
-from gpuscale.launch.dialects.rows import precision_of, put, sharded, whole
+from gpuscale.launch.dialects.nested import Nested, dialect, put_shape
+from gpuscale.launch.dialects.rows import known_keys, precision_of, put, put_unheard, sharded, whole
 from gpuscale.launch.found import Found
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read import pretraining, rl

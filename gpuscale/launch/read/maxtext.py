@@ -16,7 +16,7 @@ from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.named import gpu_named
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.launchers import pairs
-from gpuscale.launch.read.tables import key_values
+from gpuscale.launch.read.together import key_values
 
 FIELDS = {"seq_len": "max_target_length", "accumulation": "gradient_accumulation_steps"}
 _WORDS = launch_table("words")["maxtext"]

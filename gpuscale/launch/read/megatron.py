@@ -8,11 +8,9 @@ from typing import Any
 
 from gpuscale.core.layout import layout_chunks
 from gpuscale.core.settings import MODULES
-from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.heard import says_how
 from gpuscale.launch.dialects.megatron_model import model_of
-from gpuscale.launch.dialects.nested import Nested
-from gpuscale.launch.dialects.rows import put
+from gpuscale.launch.dialects.nested import Nested, dialect
+from gpuscale.launch.dialects.rows import put, says_how
 from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import known_options, launch_table
 

@@ -11,7 +11,7 @@ from gpuscale.launch.found import UNSET, Found, named_model
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.launchers import LAUNCHERS
 from gpuscale.launch.read.bash.words import Script
-from gpuscale.launch.read.tables import key_values
+from gpuscale.launch.read.together import key_values
 
 STARTERS = tuple(name for name in LAUNCHERS if name not in ("srun", "mpirun", "mpiexec"))
 """Launchers that start training and nothing else."""

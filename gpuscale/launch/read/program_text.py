@@ -22,7 +22,7 @@ from gpuscale.launch.read.program_values import (
     known,
     with_defaults,
 )
-from gpuscale.launch.read.tables import table_of
+from gpuscale.launch.read.together import table_of
 
 __all__ = ["Program", "dotted", "unwarned"]
 

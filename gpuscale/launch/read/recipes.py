@@ -12,15 +12,14 @@ from typing import Any
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.toml import Table
-from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.nested import Nested
+from gpuscale.launch.dialects.nested import Nested, dialect
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.named import gpu_named
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.keyed import read_bridge, value_of
 from gpuscale.launch.read.program_text import Program
-from gpuscale.launch.read.tables import key_values
+from gpuscale.launch.read.together import key_values
 
 RECIPE_MODELS = {stem: model for model, stem in dialect("megatron-bridge").names.items()}
 """Stem of a recipe -> model preset."""

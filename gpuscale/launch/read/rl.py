@@ -9,10 +9,8 @@ from typing import Any
 
 from gpuscale.core.finetune.rl import ALL_METHODS as METHODS
 from gpuscale.io.toml import Table
-from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.heard import known_keys, put_unheard
-from gpuscale.launch.dialects.nested import Nested
-from gpuscale.launch.dialects.rows import put, whole
+from gpuscale.launch.dialects.nested import Nested, dialect
+from gpuscale.launch.dialects.rows import known_keys, put, put_unheard, whole
 from gpuscale.launch.found import UNSET, Found, named_model
 from gpuscale.launch.options import launch_table
 

@@ -13,7 +13,7 @@ from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read import serving
 from gpuscale.launch.read.program_text import Program
 from gpuscale.launch.read.serving import read
-from gpuscale.launch.read.tables import as_flags, yaml_tables
+from gpuscale.launch.read.together import as_flags, yaml_tables
 
 _SERVER_WORDS = launch_table("words")["python_servers"]
 CONSTRUCTORS: dict[str, list[str]] = _SERVER_WORDS["constructors"]

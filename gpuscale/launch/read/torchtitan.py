@@ -9,10 +9,8 @@ from functools import lru_cache
 from importlib import resources
 
 from gpuscale.io.toml import Table
-from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.heard import Heard, put_unheard
-from gpuscale.launch.dialects.nested import Nested, put_shape
-from gpuscale.launch.dialects.rows import put, whole
+from gpuscale.launch.dialects.nested import Nested, dialect, put_shape
+from gpuscale.launch.dialects.rows import Heard, put, put_unheard, whole
 from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import known_options, launch_table
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 
 from gpuscale.io.toml import Table
-from gpuscale.launch.dialects.data import dialect
-from gpuscale.launch.dialects.heard import Heard, known_keys, put_unheard
-from gpuscale.launch.dialects.nested import Nested
-from gpuscale.launch.dialects.rows import put, whole
+from gpuscale.launch.dialects.nested import Nested, dialect
+from gpuscale.launch.dialects.rows import Heard, known_keys, put, put_unheard, whole
 from gpuscale.launch.found import UNSET, Found, named_model
 from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read import rl
