@@ -46,8 +46,7 @@ from gpuscale.evidence.records import quantile
 from gpuscale.evidence.rows_hardware import number
 from gpuscale.evidence.score_runs import own_copy
 from gpuscale.io.serving import FRAMEWORKS
-from gpuscale.io.tables import read_rows
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_rows, read_toml
 
 FOLDER = Path(__file__).resolve().parent.parent / "presets" / "serving"
 SCALE = 0.12

@@ -29,7 +29,7 @@ from gpuscale.evidence.records import quantile
 from gpuscale.evidence.rows_runs import TrainingRun
 from gpuscale.evidence.score_runs import feasible, is_stalled, own_copy, problem_of, read_runs
 from gpuscale.io.hardware import load_gpu
-from gpuscale.io.maturity import evidence
+from gpuscale.io.jobs import evidence
 from gpuscale.io.software import load_software
 from gpuscale.io.step import train_folder
 

@@ -17,8 +17,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from gpuscale.io.frameworks import load_framework
 from gpuscale.io.presets import preset_names
+from gpuscale.io.software import load_framework
 
 SOURCE = re.compile(r"(\S+)==(\S+) (\S+\.py) (\w+)\.(\w+)")
 

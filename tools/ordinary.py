@@ -71,7 +71,7 @@ def software_of(row: Row) -> str:
 def stack_of(row: Row) -> str:
     """Nearest software, of the month of a row where its habits by version are known."""
     from gpuscale.errors import GpuscaleError
-    from gpuscale.io.frameworks import framework_habits
+    from gpuscale.io.software import framework_habits
 
     name = software_of(row)
     if row["framework"].startswith(OWN_KERNELS):

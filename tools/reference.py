@@ -283,7 +283,7 @@ def glossary_page() -> str:
 def causes_page() -> str:
     """Write the catalogue of `gpuscale diagnose`: sign, size, test and remedy of every cause."""
     from gpuscale.core.diagnosis.causes import Sign, shown
-    from gpuscale.io.causes import load_causes
+    from gpuscale.io.run import load_causes
 
     def said(sign: Sign) -> str:
         first, (low, dots, high) = sign.condition[0], sign.condition.partition("..")

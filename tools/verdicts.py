@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from running import invoke
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.frameworks import framework_habits
+from gpuscale.io.software import framework_habits
 
 FLAT = 0.95
 """From here on a fit is said without a percentage."""

@@ -110,7 +110,7 @@ def _fit(asked: Calibrate) -> tuple[dict[str, object], list[FitLine], list[str]]
 
 def _parsed(path: str, parse: Callable[..., Any], notes: list[str]) -> list[Any]:
     """Rows of a file that can be used; the others are counted with their reasons."""
-    from gpuscale.io.tables import read_rows
+    from gpuscale.io.text import read_rows
 
     good: list[Any] = []
     bad: dict[str, int] = {}

@@ -9,8 +9,7 @@ from typing import ClassVar
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import unknown_name
-from gpuscale.io.text import read_text
-from gpuscale.io.toml import Table, parse_toml
+from gpuscale.io.text import Table, parse_toml, read_text
 from gpuscale.render.document import Document
 
 FOLDER = Path(__file__).resolve().parent.parent / "textbook" / "glossary"

@@ -157,8 +157,7 @@ def _list(text: str, kinds: tuple[str, ...]) -> Document:
 
 
 def _show(asked: Presets, name: str, kinds: tuple[str, ...]) -> Document:
-    from gpuscale.io.text import read_text
-    from gpuscale.io.toml import parse_toml
+    from gpuscale.io.text import parse_toml, read_text
     from gpuscale.render.document import Document, Text
 
     kind, path = _find(name, kinds)

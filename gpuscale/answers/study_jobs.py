@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 
 KEYS = ("question", "show", "rank", "common", "grid", "job", "set", "name")
 MOST_JOBS = 2_000_000

@@ -69,8 +69,7 @@ class Check(WhatIf):
 
     def answer(self) -> Document:
         """Run them."""
-        from gpuscale.io.text import read_text, shown_name
-        from gpuscale.io.toml import parse_toml
+        from gpuscale.io.text import parse_toml, read_text, shown_name
         from gpuscale.render.save import check_target
 
         target = check_target(self.junit, "--junit", {".xml": "junit"}) if self.junit else None

@@ -14,7 +14,7 @@ from gpuscale.answers.saved import command_line
 from gpuscale.answers.table import question_of
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.io.presets import preset_names
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 from gpuscale.render.chart import Axis
 from gpuscale.render.data import plain
 from gpuscale.render.document import Document

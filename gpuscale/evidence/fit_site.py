@@ -22,7 +22,7 @@ from gpuscale.evidence.records import FitLine, ScoredRow, quantile
 from gpuscale.evidence.score_collectives import CollectiveRow
 from gpuscale.evidence.score_gemm import GemmRow
 from gpuscale.io.calibration import load_arch, load_link
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 
 PRIORS: dict[str, tuple[str, float]] = read_toml(Path(__file__).with_name("priors.toml"))
 """Weakly informative priors: what a few measurements cannot tell stays near the general value."""

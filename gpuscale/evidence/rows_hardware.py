@@ -12,8 +12,7 @@ from typing import Any
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import find_preset
-from gpuscale.io.tables import read_rows
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_rows, read_toml
 from gpuscale.specs.cluster import ClusterSpec
 
 Row = Mapping[str, str]

@@ -16,7 +16,7 @@ from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows_hardware import Row, asked_gpu, meaning, measured_cluster, number, whole
 from gpuscale.evidence.rows_models import model_of
-from gpuscale.io.maturity import LeastDegrees, settled
+from gpuscale.io.jobs import LeastDegrees, settled
 from gpuscale.io.software import load_software, settle
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset, is_own
 from gpuscale.io.spec_errors import checked
-from gpuscale.io.toml import Table, read_toml
+from gpuscale.io.text import Table, read_toml
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration, Board

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import find_preset, known_names, looks_like_path, preset_names, preset_path
 from gpuscale.io.spec_errors import checked
-from gpuscale.io.text import STDIN, shown_name
+from gpuscale.io.text import STDIN, Table, shown_name
 from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, said_by_driver
-from gpuscale.io.toml import Table
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.chip import UnitLayout
@@ -214,7 +213,7 @@ def _beside(where: str, gpu: str) -> GpuSpec:
 
 
 def _read(arg: str) -> tuple[Table, str]:
-    from gpuscale.io.toml import read_toml
+    from gpuscale.io.text import read_toml
 
     return read_toml(arg), shown_name(arg)
 

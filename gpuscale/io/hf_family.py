@@ -10,7 +10,7 @@ from gpuscale.core.model.mixers import AnyMixer, Attention
 from gpuscale.io import hf_orders as orders
 from gpuscale.io.hf_keys import Keys
 from gpuscale.io.hf_parts import MIXERS, FamilyRow, Parts, attention, dense, moe, window_tokens
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn, NoFfn
 
 Build = Callable[[Keys, FamilyRow], Any]

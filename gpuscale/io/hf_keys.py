@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.toml import Table, read_toml
+from gpuscale.io.text import Table, read_toml
 
 MAX_INT = 10**9
 STRUCTURE = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")

@@ -19,8 +19,8 @@ from gpuscale.core.model.mixers import (
     ShortConv,
 )
 from gpuscale.io.hf_keys import Keys, family_tables
-from gpuscale.io.own_files import made
-from gpuscale.io.toml import Table
+from gpuscale.io.spec_errors import made
+from gpuscale.io.text import Table
 from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn
 
 YesNo = bool | str

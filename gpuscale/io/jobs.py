@@ -1,27 +1,34 @@
-"""Planning jobs: putting together the problem that is searched, and what is said of its steps."""
+"""Planning jobs put together, and what a job is like of which nobody says how far it was tuned."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from math import exp, log
+from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.maturity import Maturity
+from gpuscale.core.maturity import Maturity, Way, mixed, tuned_probability
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.records import made_of
 from gpuscale.core.rules import RuleFacts, facts_of
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
+from gpuscale.core.step.interval import RACK_DOMAIN
 from gpuscale.core.step.step import step_time
 from gpuscale.io.calibration import site_factor
-from gpuscale.io.maturity import LeastDegrees, evidence, maturity_of, settled
-from gpuscale.io.software import software_record
-from gpuscale.io.step import step_hardware
+from gpuscale.io.software import capabilities_of, software_record
+from gpuscale.io.step import interval_table, step_hardware
+from gpuscale.io.text import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpuscale.core.layout import Layout
     from gpuscale.core.step.records import StepResult
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.gpu import GpuSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -129,3 +136,145 @@ def step_interval(
     if not measured:
         low_s, high_s = beyond_measured(low_s, expected_s, high_s, classes, widths)
     return max(low_s, min(step.roofline_s, step.expected_s)), high_s
+
+
+class LeastDegrees(NamedTuple):
+    """What of a layout settings may refuse; of one that is to be found, what they refuse least."""
+
+    pp: int = 1
+    vpp: int = 2
+    ep: int = 2
+    recompute: str = "none"
+    precision: str = "bf16"
+    n_gpus: int = 1
+
+    @classmethod
+    def of(cls, layout: Layout) -> LeastDegrees:
+        """Take them of a layout."""
+        return made_of(cls, layout)
+
+
+@lru_cache(maxsize=8)
+def _row(kind: str, name: str) -> Table:
+    """Row of jobs of a kind (moe, or the stack of a dense model) and a maturity."""
+    found: Table = interval_table()["maturity"][f"{kind}/{name}"]
+    return found
+
+
+def _tuned_share(said: Iterable[str], n_gpus: int) -> float:
+    return tuned_probability(interval_table()["posterior"], said, n_gpus)
+
+
+def maturity_of(
+    software: SoftwareSpec,
+    has_experts: bool,
+    name: str | None = None,
+    said: Iterable[str] = (),
+    n_gpus: int = 1,
+) -> Maturity:
+    """Median and width of a maturity, over the jobs that the software's parameters are fitted to.
+
+    Of a job of which nobody says it: of tuned jobs and of those as the software comes, together,
+    as likely as what is `said` of the job (``evidence``) and its size make the one and the other.
+    """
+    if name is None and software.maturity != "tuned":
+        share = _tuned_share(said, n_gpus)
+        tuned, usual = (_way(software, has_experts, k) for k in ("tuned", software.maturity))
+        return _maturity("unsaid", mixed(tuned, usual, share), share)
+    way = _way(software, has_experts, name or software.maturity)
+    if name in (None, "tuned") and software.maturity == "tuned":  # recipes of its vendor
+        way = Way(way.median, 0.0, 0.0)
+    return _maturity(name or software.maturity, way)
+
+
+def _maturity(name: str, way: Way, share: float | None = None) -> Maturity:
+    return Maturity(name, exp(way.median), way.faster, way.slower, share)
+
+
+def _way(software: SoftwareSpec, has_experts: bool, name: str) -> Way:
+    """Jobs of a maturity; experts under modules called one by one are slowed as the rest is.
+
+    Where the parameters are those of jobs as they come, no maturity is surer than these.
+    """
+    kind = "moe" if has_experts and software.stack != "eager" else software.stack
+    own, fitted = _row(kind, name), _row(kind, software.fitted_on)
+    median = max(0.0, log(own["median"] / fitted["median"]))
+    least = fitted if software.fitted_on != "tuned" else own
+    reach = (max(own[end], least[end]) for end in ("faster", "slower"))
+    return Way(median, *reach)
+
+
+def reach_of(software: SoftwareSpec, has_experts: bool, name: str) -> Maturity:
+    """Width of a maturity alone, of software that is fitted to jobs as they come."""
+    if name == "tuned":
+        return Maturity(name)
+    own = _row("moe" if has_experts else software.stack, name)
+    return Maturity(name, 1.0, own["faster"], own["slower"])
+
+
+def evidence(gpu: GpuSpec, has_experts: bool) -> tuple[str, ...]:
+    """Name what of a job bears on whether somebody tuned it.
+
+    Nothing that one way of asking says and another leaves out: a plan, its launch file and its
+    pins are one job.
+    """
+    marks = {
+        "experts": has_experts,
+        "fp8_gpu": gpu.fp8_flop_per_s is not None and gpu.memory_kind.startswith("HBM"),
+    }
+    return tuple(name for name, holds in marks.items() if holds)
+
+
+def settled(
+    settings: JobSettings,
+    software: SoftwareSpec,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    degrees: LeastDegrees,
+) -> JobSettings:
+    """Fill in what jobs of a maturity set for experts, where nobody said it.
+
+    A job of so many GPUs that it is tuned more likely than not is run by a published recipe.
+
+    The dispatcher is that of published recipes on the architecture and network, whether the layout
+    is given or to be found; what a launch file leaves out, its reader says. Selective recomputation
+    is of the modules that such recipes name. What is refused by
+    `degrees`, the layout as far as it is known, is left out.
+    """
+    name = settings.maturity or software.maturity
+    if not model.has_experts:
+        return settings
+    said = evidence(cluster.gpu, model.has_experts)
+    if settings.maturity is None and _tuned_share(said, degrees.n_gpus) > 0.5:
+        name = "tuned"
+    if settings.balance is None:
+        settings = replace(settings, balance=_row("moe", name)["balance"])
+    if settings.recompute_modules is None and degrees.recompute != "full":
+        latent = any(m.kind == "mla" for m in model.mixers.values())
+        modules = tuple(m for m in software.experts_recompute if latent or m != "mla_up_proj")
+        settings = replace(settings, recompute_modules=modules or None)
+    gated = all(f.gated and not f.bias for f in model.ffns.values() if f.kind == "moe")
+    recipe = next(
+        (
+            r
+            for r in software.experts
+            if cluster.gpu.architecture in r.architectures
+            and (cluster.fabric_class in r.fabrics or cluster.scaleup_domain_gpus >= RACK_DOMAIN)
+            and (not r.formats or degrees.precision in r.formats)
+            and (not r.swiglu or gated)
+        ),
+        None,
+    )
+    if recipe is None:
+        return settings
+    wanted: Table = {"dispatcher": recipe.dispatcher}
+    if name == "tuned":
+        kept = ("moe_kernels", "overlap_ep", "cuda_graphs")
+        wanted |= {field: getattr(recipe, field) for field in kept}
+    soft = capabilities_of(software)
+    for field, value in wanted.items():
+        more = replace(settings, **{field: value})
+        refused = more.against(soft) or more.refused_by(*degrees[:4])
+        if getattr(settings, field) is None and value is not None and not refused:
+            settings = more
+    return settings

@@ -11,7 +11,7 @@ from math import isfinite
 from gpuscale.core.diagnosis.series import COUNTS, UNITS
 from gpuscale.io.log_patterns import NUMBER
 from gpuscale.io.presets import shipped
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 
 _CLOCK = re.compile(
     r"\d{4}-\d\d-\d\d[ T]?|\b\d{1,3}:\d\d:\d\d(?:[.,]\d+)?"

@@ -17,7 +17,7 @@ from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis.series import COUNTS, UNITS
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_files
-from gpuscale.io.toml import Table, read_toml
+from gpuscale.io.text import Table, read_toml
 
 NUMBER = r"([-+]?\d{1,25}(?:[,_]\d{3}){0,8}(?:\.\d{1,25})?(?:[eE][-+]?\d{1,3})?)"
 MARKS = {

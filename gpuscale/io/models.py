@@ -19,8 +19,7 @@ from gpuscale.core.formats import FORMATS, format_name, number_format
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset, is_own, looks_like_path, preset_path
 from gpuscale.io.spec_errors import checked
-from gpuscale.io.text import STDIN, read_text
-from gpuscale.io.toml import Table, parse_toml
+from gpuscale.io.text import STDIN, Table, parse_toml, read_text
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec

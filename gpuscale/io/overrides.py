@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpuscale.errors import GpuscaleError, typo_of, unknown_name
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 
 if TYPE_CHECKING:
     from gpuscale.specs.fields import Spec
@@ -163,7 +163,7 @@ def _value(setting: Setting) -> Any:
         return None
     if text[0] not in "[{":
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] in "\"'" else text
-    from gpuscale.io.toml import parse_toml
+    from gpuscale.io.text import parse_toml
 
     return parse_toml(f"value = {text}", f"--set {_shown(setting.key)}").get("value")
 

@@ -108,7 +108,7 @@ def preset_aliases(kind: str) -> Mapping[str, str]:
 
 @lru_cache(maxsize=64)
 def _aliases(folders: tuple[Path, ...]) -> dict[str, str]:
-    from gpuscale.io.toml import read_toml
+    from gpuscale.io.text import read_toml
 
     aliases: dict[str, str] = {}
     for path in (folder / ALIASES_FILE for folder in folders):

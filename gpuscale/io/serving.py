@@ -18,7 +18,7 @@ from gpuscale.errors import unknown_name
 from gpuscale.io.calibration import load_arch, load_fabric
 from gpuscale.io.presets import shipped
 from gpuscale.io.spec_errors import checked
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 from gpuscale.specs.serving import MaturitySpec
@@ -77,7 +77,7 @@ def engine_habits(
     >>> engine_habits("vllm", "0.12")["memory_share"].value
     0.9
     """
-    from gpuscale.io.frameworks import framework_habits
+    from gpuscale.io.software import framework_habits
 
     facts |= {"architecture": architecture, "memory": memory_class(hbm_bytes)}
     return framework_habits(f"{engine}:{version}" if version else engine, facts)
@@ -175,7 +175,7 @@ def engine_day(engine: str, version: str = "") -> str:
     '2026-02'
     """
     from gpuscale.core.habits import version_key
-    from gpuscale.io.frameworks import load_framework as framework_file
+    from gpuscale.io.software import load_framework as framework_file
 
     file = framework_file(engine)
     known = sorted((version_key(v), day) for v, day in file.dates.items()) if file else []

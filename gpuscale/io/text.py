@@ -1,8 +1,9 @@
-"""The one reader of files that people name: bounded, with one clear line for every failure."""
+"""The one reader of files that people name: text, TOML and CSV; a clear line for every failure."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 import sys
 import zlib
@@ -101,3 +102,72 @@ def _decoded(data: bytes, shown: str) -> str:
     if "\x00" in text:
         raise GpuscaleError(f"{shown}: is a binary file")
     return text
+
+
+Table = dict[str, Any]
+"""What a file of TOML, YAML or JSON says, or what is written into one: nothing of it is checked."""
+
+
+def parse_toml(text: str, where: str) -> Table:
+    """Read TOML text; `where` names it in errors.
+
+    Raises GpuscaleError with the line and column of what cannot be read.
+    """
+    import tomli
+
+    try:
+        return tomli.loads(text)
+    except (tomli.TOMLDecodeError, ValueError) as error:
+        raise GpuscaleError(f"{where}: not valid TOML: {_short(error)}") from None
+    except RecursionError:
+        raise GpuscaleError(f"{where}: not valid TOML: nested too deeply") from None
+
+
+def read_toml(path: str | os.PathLike[str]) -> Table:
+    """Read a TOML file, ``-`` from standard input; see `read_text` and `parse_toml` for errors."""
+    return parse_toml(read_text(path), shown_name(path))
+
+
+def _short(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+MAX_ROWS = 50_000
+"""Most rows of a table that is kept as a whole; the largest shipped one has 1,700."""
+
+MAX_CELLS = 1_000_000
+
+
+def csv_lines(path: str | os.PathLike[str], most: int) -> Iterator[list[str]]:
+    """Lines of a CSV file as cells, one at a time; ``-`` is standard input.
+
+    Raises GpuscaleError if the file cannot be read, is no CSV text, or has more than `most` lines.
+    """
+    try:
+        yield from csv.reader(read_lines(path, most))
+    except csv.Error as error:
+        raise GpuscaleError(f"{shown_name(path)}: not a CSV file: {error}") from None
+
+
+def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+    """Rows of a CSV file by the names of its header, stripped; every cell present.
+
+    Raises GpuscaleError if the file cannot be read, is no CSV text, has no header with rows under
+    it, or more than `MAX_ROWS` or `MAX_CELLS`.
+    """
+    shown = shown_name(path)
+    lines = csv_lines(path, MAX_ROWS + 1)
+    header = next(lines, [])
+    n_columns = len(header)
+    rows: list[dict[str, str]] = []
+    for cells in lines:
+        if not cells:
+            continue
+        if len(rows) * n_columns > MAX_CELLS:
+            raise GpuscaleError(f"{shown}: more than {MAX_CELLS:,} cells", "give a part of it")
+        cells += [""] * (n_columns - len(cells))
+        rows.append({k: v.strip() for k, v in zip(header, cells, strict=False) if k})
+    if not rows or len(rows[0]) < 2:
+        raise GpuscaleError(f"{shown}: no rows", "a CSV file with a header line is wanted")
+    return rows

@@ -138,7 +138,7 @@ def said_by_driver(name: str) -> Path | None:
     ('a100-sxm-40gb', None)
     """
     from gpuscale.io.presets import preset_path
-    from gpuscale.io.toml import read_toml
+    from gpuscale.io.text import read_toml
 
     try:
         path = preset_path("gpu", preset_of(name))

@@ -7,7 +7,7 @@ import re
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 

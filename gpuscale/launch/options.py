@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import NamedTuple
 
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 
 
 @lru_cache(maxsize=1)
@@ -48,7 +48,7 @@ def known_options(framework: str) -> Options:
 @lru_cache(maxsize=8)
 def launch_table(name: str) -> Table:
     """Table of a TOML file of `gpuscale/launch/data`."""
-    from gpuscale.io.toml import parse_toml
+    from gpuscale.io.text import parse_toml
 
     file = resources.files("gpuscale.launch").joinpath("data", f"{name}.toml")
     return parse_toml(file.read_text("utf-8"), file.name)

@@ -15,7 +15,7 @@ from gpuscale.core.network.hierarchy import Level, network_levels
 from gpuscale.io import hardware
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.models import load_model
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 from gpuscale.specs.cluster import ClusterSpec
 from gpuscale.specs.gpu import GpuSpec
 from gpuscale.specs.model import ModelSpec

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscale.core.dataclasses import dataclass, field
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 
 MAX_LENGTH = 500
 

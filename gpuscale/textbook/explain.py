@@ -9,7 +9,7 @@ from typing import Any
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 from gpuscale.textbook.evaluate import (
     MODULE_OF,
     EvaluationTrace,

@@ -9,7 +9,7 @@ from running import invoke
 from gpuscale.core.maturity import MATURITIES, STACKS, WORDS, Way, mixed
 from gpuscale.core.settings import JobSettings
 from gpuscale.io.hardware import load_cluster, load_gpu
-from gpuscale.io.maturity import LeastDegrees, evidence, maturity_of, settled
+from gpuscale.io.jobs import LeastDegrees, evidence, maturity_of, settled
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
 from gpuscale.io.step import interval_table

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuscale.io.log_reader import read_log
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 
 CASES = read_toml(Path(__file__).with_name("printed.toml"))["case"]
 

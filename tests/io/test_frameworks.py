@@ -6,8 +6,8 @@ import pytest
 
 from gpuscale.core.habits import Habit, habits_of, version_at, version_key
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.frameworks import framework_habits, load_framework, named, older_ways
 from gpuscale.io.presets import preset_names
+from gpuscale.io.software import framework_habits, load_framework, named, older_ways
 
 
 @pytest.mark.parametrize("name", preset_names("framework"))

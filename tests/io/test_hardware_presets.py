@@ -17,7 +17,7 @@ from gpuscale.io.presets import (
     preset_path,
     preset_roots,
 )
-from gpuscale.io.toml import parse_toml, read_toml
+from gpuscale.io.text import parse_toml, read_toml
 from gpuscale.io.toml_out import spec_to_toml
 
 FIGURE = re.compile(r"(_per_s|_bytes|_hz|_w|_per_unit|_units|_per_gpu_hour|_per_node)$")

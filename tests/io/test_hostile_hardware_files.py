@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import cluster_from_table, gpu_from_table, load_cluster, load_gpu
 from gpuscale.io.presets import preset_path
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 
 GPU = read_toml(preset_path("gpu", "h100"))
 CLUSTER = read_toml(preset_path("cluster", "h100-superpod"))

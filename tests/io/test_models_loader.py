@@ -13,7 +13,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.hf_config import spec_from_config
 from gpuscale.io.models import load_model, model_from_table
 from gpuscale.io.presets import normalised, preset_aliases, preset_names
-from gpuscale.io.toml import parse_toml
+from gpuscale.io.text import parse_toml
 from gpuscale.io.toml_out import spec_to_toml
 
 DATA = Path(__file__).parent.parent / "data" / "hf_configs"

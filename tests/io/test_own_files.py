@@ -5,19 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io import (
-    calibration,
-    finetune,
-    frameworks,
-    hardware,
-    models,
-    own_files,
-    run,
-    serving,
-    software,
-    spec_errors,
-    step,
-)
+from gpuscale.io import calibration, hardware, models, run, serving, software, spec_errors, step
 from gpuscale.io.hf_keys import family_tables
 from gpuscale.io.hf_parts import FamilyRow
 from gpuscale.io.hf_parts import rows as family_rows
@@ -43,14 +31,14 @@ READERS = {
     "cluster": hardware.load_cluster,
     "model": models.load_model,
     "software": software.load_software,
-    "framework": frameworks.load_framework,
+    "framework": software.load_framework,
     "arch": calibration.load_arch,
     "link": calibration.load_link,
     "switch": run.load_switch,
     "run": lambda table: TABLES[table]() if table in TABLES else None,
 }
 TABLES = {
-    "rl": finetune.rl_costs,
+    "rl": step.rl_costs,
     "sites": lambda: [run.load_site(name) for name in run.names("sites")],
     "savers": lambda: [run.load_saver(name) for name in run.names("savers")],
     "fleets": lambda: [run.load_fleet(name) for name in run.names("fleets")],
@@ -68,7 +56,7 @@ TABLES = {
 def both_ways(monkeypatch):
     """Each table that is read without pydantic is read with it too; (kind, same) of each."""
     seen = []
-    quick = own_files.made
+    quick = spec_errors.made
 
     def made(kind, table):
         found = quick(kind, table)
@@ -76,7 +64,7 @@ def both_ways(monkeypatch):
         return found
 
     monkeypatch.setattr(spec_errors, "made", made)
-    for module in (calibration, finetune, frameworks, hardware, run, serving, software, step):
+    for module in (calibration, hardware, run, serving, software, step):
         for function in vars(module).values():
             getattr(function, "cache_clear", int)()
     return seen

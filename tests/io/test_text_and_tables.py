@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io import tables, text
-from gpuscale.io.tables import read_rows
-from gpuscale.io.text import read_lines, read_text
+from gpuscale.io import text
+from gpuscale.io.text import read_lines, read_rows, read_text
 
 
 def refused(call, *args):
@@ -83,4 +82,4 @@ def test_lines_come_one_at_a_time(path):
     lines = read_lines(path, 99)
     assert list(itertools.islice(lines, 50)) == ["a,b\n"] * 50
     assert "not text" in refused(lambda: lines)
-    assert tables.MAX_ROWS * 2 <= tables.MAX_CELLS
+    assert text.MAX_ROWS * 2 <= text.MAX_CELLS

@@ -24,7 +24,7 @@ import pytest
 
 from gpuscale.answers.page import asked_json
 from gpuscale.answers.validate import scores
-from gpuscale.io.tables import read_rows
+from gpuscale.io.text import read_rows
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "render"))
 from browser import AGAIN, at_width, axe_core, chromium, page, violations

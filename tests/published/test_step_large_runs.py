@@ -12,7 +12,7 @@ from gpuscale.core.step.interval import interval, interval_classes
 from gpuscale.core.step.step import step_time
 from gpuscale.evidence.score_runs import problem_of, scored_run
 from gpuscale.io.hardware import load_cluster
-from gpuscale.io.maturity import maturity_of
+from gpuscale.io.jobs import maturity_of
 from gpuscale.io.software import load_software, software_record
 from gpuscale.io.step import interval_widths, step_hardware
 from gpuscale.specs.model import ModelSpec

@@ -29,7 +29,7 @@ from gpuscale.evidence.score_runs import (
     scored_run,
     spearman,
 )
-from gpuscale.io.tables import read_rows
+from gpuscale.io.text import read_rows
 from gpuscale.io.toml_out import table_to_toml
 
 

@@ -14,7 +14,7 @@ from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.presets import find_preset, known_names, looks_like_path
-from gpuscale.io.toml import read_toml
+from gpuscale.io.text import read_toml
 from gpuscale.meant import packaged
 from gpuscale.render.document import Block, Column, Table, Text
 

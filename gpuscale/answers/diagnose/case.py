@@ -17,7 +17,7 @@ from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis.series import Log
 from gpuscale.core.finetune.rl import ROLLED_OUT
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.io.causes import load_table, told
+from gpuscale.io.run import load_table, told
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose import Diagnose

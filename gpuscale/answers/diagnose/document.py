@@ -12,7 +12,7 @@ from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted, 
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.words import gb
-from gpuscale.io.causes import load_table
+from gpuscale.io.run import load_table
 from gpuscale.render.document import Bars, Block, Column, Document, Facts, Point, Table, Text
 
 MOST = 4

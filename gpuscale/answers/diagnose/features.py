@@ -6,7 +6,7 @@ import re
 
 from gpuscale.answers.diagnose.case import RunCase, named_params
 from gpuscale.core.diagnosis.series import COUNTS
-from gpuscale.io.causes import first_of, load_table, told
+from gpuscale.io.run import first_of, load_table, told
 
 TRANSPORTS = ("gdr", "ib", "socket", "shm", "p2p")
 FULL, PREFILL = 0.85, 50.0

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.diagnosis.series import UNITS
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.causes import first_of, load_table, told
 from gpuscale.io.log_pairs import unit_of
+from gpuscale.io.run import first_of, load_table, told
 
 MOST_TEXT = 4_000
 MOST_DIGITS = 40

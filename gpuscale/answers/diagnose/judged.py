@@ -15,7 +15,7 @@ from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
 from gpuscale.core.numeric import Z80
 from gpuscale.core.records import made_of
-from gpuscale.io.causes import first_of, load_causes, load_table
+from gpuscale.io.run import first_of, load_causes, load_table
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose import Diagnose

@@ -11,7 +11,7 @@ from gpuscale.answers.diagnose.case import RunCase
 from gpuscale.answers.diagnose.planner import REFUSED, report_of, tuning_job
 from gpuscale.answers.diagnose.records import NamedCause, OutOfMemory, PeakPart
 from gpuscale.core.words import gb
-from gpuscale.io.causes import load_table
+from gpuscale.io.run import load_table
 
 
 class Fitting(NamedTuple):

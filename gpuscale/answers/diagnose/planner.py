@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.diagnose.records import Predicted
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.causes import first_of, load_table, told
 from gpuscale.io.models import load_model
+from gpuscale.io.run import first_of, load_table, told
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import RunCase

@@ -300,7 +300,7 @@ def _samples(found: Found, batch: int) -> dict[str, Any]:
     """Options of `memory` that say the samples of a step of RL or preference tuning."""
     if not found.rl:
         return {}
-    from gpuscale.io.frameworks import framework_habits
+    from gpuscale.io.software import framework_habits
 
     given: dict[str, Any] = dict(found.rl)
     group = given.get("group") or 1

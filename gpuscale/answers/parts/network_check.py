@@ -21,7 +21,7 @@ def read_cables(path: str) -> list[Cable]:
     Raises GpuscaleError for a file without these columns or with an empty cell.
     """
     from gpuscale.core.fabric.bill import COLUMNS, Cable
-    from gpuscale.io.tables import csv_lines
+    from gpuscale.io.text import csv_lines
 
     lines = csv_lines(path, MOST_CABLES)
     names = [n.strip().lower().replace(" ", "_") for n in next(lines, [])]

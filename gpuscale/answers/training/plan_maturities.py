@@ -22,8 +22,7 @@ from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import JobSettings
 from gpuscale.core.step.moe import unable
 from gpuscale.core.step.terms import part_terms
-from gpuscale.io.jobs import job_problem, step_interval
-from gpuscale.io.maturity import LeastDegrees
+from gpuscale.io.jobs import LeastDegrees, job_problem, step_interval
 
 
 def by_maturity(

@@ -17,9 +17,8 @@ from gpuscale.core.layout import RECOMPUTE
 from gpuscale.core.plan.scan import Conditions
 from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.maturity import LeastDegrees
-from gpuscale.io.text import read_text, shown_name
-from gpuscale.io.toml import parse_toml
+from gpuscale.io.jobs import LeastDegrees
+from gpuscale.io.text import parse_toml, read_text, shown_name
 
 if TYPE_CHECKING:
     from gpuscale.answers.training.plan import Plan

@@ -23,8 +23,14 @@ from gpuscale.core.finetune.method import GPTQ
 from gpuscale.core.finetune.parameters import WEIGHTS, FinetuneParameters, kept_in
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.frameworks import framework_habits
-from gpuscale.io.software import capabilities_of, load_software, ranks_of, settle, split_by
+from gpuscale.io.software import (
+    capabilities_of,
+    framework_habits,
+    load_software,
+    ranks_of,
+    settle,
+    split_by,
+)
 
 if TYPE_CHECKING:
     from gpuscale.answers.training.memory import Memory
@@ -127,8 +133,8 @@ def layout_of(
     `offload`: what goes to the host. `judge`: the framework that was named, whose rules hold with a
     method and without one. Raises GpuscaleError for a layout that it cannot run.
     """
-    from gpuscale.io.finetune import finetune_parameters
     from gpuscale.io.software import capabilities_of
+    from gpuscale.io.step import finetune_parameters
 
     habits, said = finetune_parameters(software), said_of(asked, offload)
     dp = ranks_of(said, asked.gpus or 1)

@@ -11,7 +11,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows_hardware import Row, asked_gpu, meaning, number, whole
 from gpuscale.evidence.rows_models import named_model
 from gpuscale.evidence.score_runs import own_copy
-from gpuscale.io.tables import read_rows
+from gpuscale.io.text import read_rows
 
 OTHER_VERSIONS = r"tensorrt 1|nim|atom|rocm 6"
 """Texts whose numbers are versions of something else than the engine."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects import megatron, meshes
 from gpuscale.launch.found import MEGATRON_KEYS
 from gpuscale.launch.wrap import filled

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.found import UNSET, named_model
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 
 if TYPE_CHECKING:
     from gpuscale.launch.dialects.megatron import Fields, Part

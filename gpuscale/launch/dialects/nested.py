@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.megatron_model import model_of
 from gpuscale.launch.dialects.rows import number_of, truth
 from gpuscale.launch.found import UNSET, Found
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @lru_cache(maxsize=64)
 def dialect(name: str) -> FrameworkFile:
     """File of a framework, with the rows of the one that it is like below its own."""
-    from gpuscale.io.frameworks import load_framework
+    from gpuscale.io.software import load_framework
 
     own = load_framework(name)
     if own is None:

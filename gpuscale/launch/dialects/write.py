@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch import wrap
 from gpuscale.launch.dialects import hooks
 from gpuscale.launch.dialects.nested import dialect, nest
@@ -304,7 +304,7 @@ def _way(
 
 def _habits(framework: FrameworkFile, fields: Mapping[str, Any]) -> Table:
     """Find what the framework does by itself where nobody says and REST is of another mind."""
-    from gpuscale.io.frameworks import framework_habits
+    from gpuscale.io.software import framework_habits
 
     facts = {"method": str(fields["method"]), "task": str(fields.get("rl.method") or "sft")}
     facts["devices"] = "one" if fields["n_gpus"] == 1 else "many"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, dialect, nest
 from gpuscale.launch.dialects.rows import known_keys, put
 from gpuscale.launch.found import UNSET, Found

@@ -7,7 +7,7 @@ import shlex
 from typing import Any
 
 from gpuscale.core.dataclasses import dataclass, replace
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.rows import whole
 from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.named import ENGINES, gpu_named, program_of

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.together import as_flags
 

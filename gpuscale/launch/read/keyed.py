@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.megatron_model import model_of
 from gpuscale.launch.dialects.nested import Nested, dialect, nest
 from gpuscale.launch.dialects.rows import known_keys, leaves, precision_of, put, put_unheard, whole

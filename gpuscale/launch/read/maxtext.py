@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, put_shape
 from gpuscale.launch.dialects.rows import whole
 from gpuscale.launch.found import UNSET, Found

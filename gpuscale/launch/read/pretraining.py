@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, put_shape, vocabulary
 from gpuscale.launch.dialects.rows import sharded
 from gpuscale.launch.named import gpu_named

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import takewhile
 
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested
 from gpuscale.launch.found import UNSET, Found, named_model
 from gpuscale.launch.options import launch_table

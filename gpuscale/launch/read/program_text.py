@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.program import LIBRARIES
 from gpuscale.launch.read.program_values import (

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuscale.core.dataclasses import dataclass, field
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.rows import precision_of
 from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import launch_table

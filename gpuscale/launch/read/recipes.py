@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, dialect
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.found import MEGATRON_KEYS, UNSET, Found

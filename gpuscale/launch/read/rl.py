@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscale.core.finetune.rl import ALL_METHODS as METHODS
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, dialect
 from gpuscale.launch.dialects.rows import known_keys, put, put_unheard, whole
 from gpuscale.launch.found import UNSET, Found, named_model

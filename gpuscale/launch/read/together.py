@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuscale.errors import GpuscaleError, NoLaunch
 from gpuscale.io.calibration import merged
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import nest
 from gpuscale.launch.found import UNSET, Found
 
@@ -130,7 +130,7 @@ def llama_factory_v1(table: Table) -> Table:
 
 def table_of(name: str, text: str) -> Table | None:
     """Table of a YAML, TOML or JSON file; None where it holds none."""
-    from gpuscale.io.toml import parse_toml
+    from gpuscale.io.text import parse_toml
 
     try:
         if name.endswith(".toml"):

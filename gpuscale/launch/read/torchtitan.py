@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 
-from gpuscale.io.toml import Table
+from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, dialect, put_shape
 from gpuscale.launch.dialects.rows import Heard, put, put_unheard, whole
 from gpuscale.launch.found import UNSET, Found
