@@ -43,8 +43,8 @@ from gpuscale.evidence.fit_collectives import (  # noqa: E402
     smooth,  # noqa: E402
 )
 from gpuscale.evidence.records import quantile  # noqa: E402
-from gpuscale.evidence.rows_hardware import rows_of  # noqa: E402
-from gpuscale.evidence.score_collectives import CollectiveRow, parse_row  # noqa: E402
+from gpuscale.evidence.rows_named import rows_of  # noqa: E402
+from gpuscale.evidence.score_parts import CollectiveRow, collective_row  # noqa: E402
 from gpuscale.io.calibration import load_link  # noqa: E402
 
 DATA = ROOT / "gpuscale" / "data" / "validation" / "collectives.csv"
@@ -70,7 +70,7 @@ def measured() -> list[CollectiveRow]:
     """All rows with a time."""
     rows = []
     for index, row in enumerate(rows_of(DATA), 1):
-        parsed = parse_row(row, index)
+        parsed = collective_row(row, index)
         if parsed.time_s:
             rows.append(parsed)
     return rows

@@ -29,8 +29,8 @@ from gpuscale.core.kernel.calibration import (  # noqa: E402  # noqa: E402
 from gpuscale.evidence.fit_collectives import Vector, fit, smooth  # noqa: E402
 from gpuscale.evidence.fit_site import AXES, LENGTH, NOISE, PRIORS, SPREAD  # noqa: E402
 from gpuscale.evidence.records import quantile  # noqa: E402
-from gpuscale.evidence.rows_hardware import rows_of  # noqa: E402
-from gpuscale.evidence.score_gemm import GemmRow, parse_row  # noqa: E402
+from gpuscale.evidence.rows_named import rows_of  # noqa: E402
+from gpuscale.evidence.score_parts import GemmRow, gemm_row  # noqa: E402
 from gpuscale.io.calibration import arch_spec  # noqa: E402
 
 DATA = ROOT / "gpuscale" / "data" / "validation" / "gemm.csv"
@@ -135,7 +135,7 @@ def groups() -> dict[tuple[str, str], list[GemmRow]]:
     """(architecture, key of the matmul table) -> measured rows."""
     found: dict[tuple[str, str], list[GemmRow]] = {}
     for index, row in enumerate(rows_of(DATA), 1):
-        parsed = parse_row(row, index)
+        parsed = gemm_row(row, index)
         if not parsed.time_s:
             raise SystemExit(f"row {index}: no time")
         arch = SAME_TABLE.get(parsed.architecture, parsed.architecture)

@@ -43,7 +43,7 @@ from gpuscale.core.serving.choose import FoundReplica, choose
 from gpuscale.core.serving.records import Kernels, ServingSoftware
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import quantile
-from gpuscale.evidence.rows_hardware import number
+from gpuscale.evidence.rows_named import number
 from gpuscale.evidence.score_runs import own_copy
 from gpuscale.io.serving import FRAMEWORKS
 from gpuscale.io.text import read_rows, read_toml

@@ -386,7 +386,7 @@ AT_ONCE = 40
 def own_sections(files: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     """Score the shipped measurements, or files, as `gpuscale validate` does, on all cores."""
     from gpuscale.answers.validate.scores import own_files, predicted, section
-    from gpuscale.evidence.rows_hardware import rows_of
+    from gpuscale.evidence.rows_named import rows_of
 
     files = dict(files or own_files())
     served = rows_of(files.pop("inference"))

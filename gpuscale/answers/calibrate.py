@@ -85,8 +85,7 @@ def _template(kind: str) -> Document:
 
 
 def _fit(asked: Calibrate) -> tuple[dict[str, object], list[FitLine], list[str]]:
-    from gpuscale.evidence import score_collectives as collectives
-    from gpuscale.evidence import score_gemm as gemm
+    from gpuscale.evidence import score_parts
     from gpuscale.evidence.fit_site import collectives_overlay, gemm_overlay, site_overlay
     from gpuscale.io.calibration import merged
 
@@ -94,8 +93,8 @@ def _fit(asked: Calibrate) -> tuple[dict[str, object], list[FitLine], list[str]]
     lines: list[FitLine] = []
     notes: list[str] = []
     tables = (
-        (asked.gemm, gemm.parse_row, gemm_overlay),
-        (asked.collectives, collectives.parse_row, collectives_overlay),
+        (asked.gemm, score_parts.gemm_row, gemm_overlay),
+        (asked.collectives, score_parts.collective_row, collectives_overlay),
     )
     for path, parse, fitted_of in tables:
         if path:

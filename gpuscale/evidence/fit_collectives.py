@@ -15,7 +15,7 @@ from gpuscale.core.network.calibration import (
     LinkCalibration,
     OpCalibration,
 )
-from gpuscale.evidence.score_collectives import CollectiveRow
+from gpuscale.evidence.score_parts import CollectiveRow
 
 Vector = list[float]
 

@@ -19,8 +19,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.evidence import fit_collectives as collective_fit
 from gpuscale.evidence.fit_collectives import CollectiveFit, smooth
 from gpuscale.evidence.records import FitLine, ScoredRow, quantile
-from gpuscale.evidence.score_collectives import CollectiveRow
-from gpuscale.evidence.score_gemm import GemmRow
+from gpuscale.evidence.score_parts import CollectiveRow, GemmRow
 from gpuscale.io.calibration import load_arch, load_link
 from gpuscale.io.text import read_toml
 

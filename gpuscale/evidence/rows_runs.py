@@ -14,8 +14,15 @@ from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows_hardware import Row, asked_gpu, meaning, measured_cluster, number, whole
-from gpuscale.evidence.rows_models import model_of
+from gpuscale.evidence.rows_named import (
+    Row,
+    asked_gpu,
+    meaning,
+    measured_cluster,
+    model_of,
+    number,
+    whole,
+)
 from gpuscale.io.jobs import LeastDegrees, settled
 from gpuscale.io.software import load_software, settle
 from gpuscale.specs.cluster import ClusterSpec

@@ -15,7 +15,7 @@ from gpuscale.core.rules import facts_of
 from gpuscale.core.search.problem import Problem
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import ScoredRow
-from gpuscale.evidence.rows_hardware import Rows, rows_of
+from gpuscale.evidence.rows_named import Rows, rows_of
 from gpuscale.evidence.rows_runs import TrainingRun, training_run
 from gpuscale.io.jobs import make_problem, step_interval
 from gpuscale.io.software import capabilities_of, load_software

@@ -8,7 +8,7 @@ import pytest
 
 from gpuscale import api
 from gpuscale.answers.validate import scores as sections_of
-from gpuscale.evidence.rows_hardware import rows_of
+from gpuscale.evidence.rows_named import rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = 6

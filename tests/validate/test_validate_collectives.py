@@ -2,7 +2,7 @@ from pathlib import Path
 
 import gpuscale
 from gpuscale.evidence.records import summarise, summarise_by, unpredicted
-from gpuscale.evidence.score_collectives import parse_row, predict_collective_rows
+from gpuscale.evidence.score_parts import collective_row, predict_collective_rows
 
 DATA = Path(gpuscale.__file__).parent / "data" / "validation" / "collectives.csv"
 
@@ -31,9 +31,9 @@ def test_groups_beyond_a_rack_scale_domain():
         "fabric": "IB NDR 400G/GPU",
         "size_bytes": "1048576",
     }
-    assert parse_row(row, 1).n_in_domain == 72
-    assert parse_row({**row, "n_gpus": "16", "fabric": "NVLink5 NVL72"}, 1).n_in_domain == 16
-    assert parse_row({**row, "n_gpus": "8", "gpu": "H100"}, 1).n_in_domain == 4
+    assert collective_row(row, 1).n_in_domain == 72
+    assert collective_row({**row, "n_gpus": "16", "fabric": "NVLink5 NVL72"}, 1).n_in_domain == 16
+    assert collective_row({**row, "n_gpus": "8", "gpu": "H100"}, 1).n_in_domain == 4
 
 
 def test_rows_that_cannot_be_predicted_are_named():

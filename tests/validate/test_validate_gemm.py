@@ -2,7 +2,7 @@ from pathlib import Path
 
 import gpuscale
 from gpuscale.evidence.records import summarise, unpredicted
-from gpuscale.evidence.score_gemm import number_format, predict_gemm_rows
+from gpuscale.evidence.score_parts import number_format, predict_gemm_rows
 
 DATA = Path(gpuscale.__file__).parent / "data" / "validation" / "gemm.csv"
 

@@ -12,7 +12,7 @@ from measured import own_runs
 from gpuscale.answers.training.plan import Plan
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import summarise
-from gpuscale.evidence.rows_hardware import gpu_preset, measured_cluster
+from gpuscale.evidence.rows_named import gpu_preset, measured_cluster
 from gpuscale.evidence.rows_runs import (
     family_of,
     modules_of,

@@ -21,9 +21,8 @@ from gpuscale.evidence.records import (
     unpredicted,
     worst,
 )
-from gpuscale.evidence.rows_hardware import Rows
-from gpuscale.evidence.score_collectives import predict_collective_rows
-from gpuscale.evidence.score_gemm import predict_gemm_rows
+from gpuscale.evidence.rows_named import Rows
+from gpuscale.evidence.score_parts import predict_collective_rows, predict_gemm_rows
 from gpuscale.foreign import csv_cell
 from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
 from gpuscale.render.save import check_target

@@ -16,7 +16,7 @@ from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import ScoredRow
-from gpuscale.evidence.rows_hardware import Row, Rows, number, rows_of
+from gpuscale.evidence.rows_named import Row, Rows, number, rows_of
 
 QUANTITIES = ("ttft_ms", "tpot_ms", "throughput_tok_s")
 FURTHER = ("p99_ttft_ms", "p99_tpot_ms", "power_w")

@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.evidence.rows_hardware import Row, asked_gpu, meaning, number, whole
-from gpuscale.evidence.rows_models import named_model
+from gpuscale.evidence.rows_named import Row, asked_gpu, meaning, named_model, number, whole
 from gpuscale.evidence.score_runs import own_copy
 from gpuscale.io.text import read_rows
 

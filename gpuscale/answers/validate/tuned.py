@@ -14,7 +14,7 @@ from gpuscale.core.finetune.method import ALL, canonical
 from gpuscale.core.finetune.states import IN_BACKWARD
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import ErrorSummary, ScoredRow, summarise
-from gpuscale.evidence.rows_hardware import (
+from gpuscale.evidence.rows_named import (
     Rows,
     asked_gpu,
     gpu_preset,
