@@ -31,8 +31,7 @@ from gpuscale.errors import GpuscaleError as GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.keys import asks  # the same, with the keys of each answer
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import ClusterSpec, GpuSpec
     from gpuscale.specs.model import ModelSpec
 else:
     from gpuscale.answers.answer import asks

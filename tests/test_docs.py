@@ -87,8 +87,7 @@ def test_reference_has_every_command_and_option():
 
 
 def test_reference_has_every_key_of_a_file():
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import ClusterSpec, GpuSpec
     from gpuscale.specs.model import ModelSpec
 
     text = reference["keys_page"]()

@@ -21,7 +21,8 @@ from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.fit_collectives import fit
 from gpuscale.evidence.records import quantile
-from gpuscale.io.step import Calibration, as_loaded, finetune_site, load_calibration
+from gpuscale.io.finetune import as_loaded, finetune_site
+from gpuscale.io.step import Calibration, load_calibration
 from gpuscale.io.text import read_rows
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ import shlex
 import sys
 from pathlib import Path
 
-from gpuscale.cli import options
+from gpuscale.cli import parser
 from gpuscale.cli.app import run
-from gpuscale.render.document import Document
-from gpuscale.render.layers import layer
+from gpuscale.render.document import Document, layer
 from gpuscale.render.text import bare, lines
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,18 +53,18 @@ def screens(document: Document) -> str:
 def answered(command: str) -> Document:
     """Answer of a command."""
     found: list[Document] = []
-    ask = options.ask
+    ask = parser.ask
 
     def kept(*asked: object) -> Document:
         found.append(ask(*asked))  # type: ignore[arg-type]
         return found[-1]
 
-    options.ask = kept
+    parser.ask = kept
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             run(shlex.split(command))
     finally:
-        options.ask = ask
+        parser.ask = ask
     return found[-1]
 
 

@@ -102,13 +102,13 @@ class Answer(Mapping[str, Any]):
     @property
     def summary(self) -> tuple[Point, ...]:
         """Verdict, layout, time, memory, money ...: what the command prints by default."""
-        from gpuscale.render.layers import points_of
+        from gpuscale.render.document import points_of
 
         return tuple(points_of(self.document))
 
     def text(self, show: str = "all") -> str:
         """Return the text of details by their names, as ``--show`` prints them."""
-        from gpuscale.render.layers import layer, named
+        from gpuscale.render.document import layer, named
         from gpuscale.render.text import to_text
 
         return to_text(layer(self.document, named(show)))
@@ -193,7 +193,7 @@ class Answer(Mapping[str, Any]):
 
     def __str__(self) -> str:
         """Return the text that the command prints: the summary, or as GPUSCALE_SHOW says."""
-        from gpuscale.render.layers import layer, usual
+        from gpuscale.render.document import layer, usual
         from gpuscale.render.text import to_text
 
         return to_text(layer(self.document, usual()))

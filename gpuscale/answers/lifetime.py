@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuscale.core.run.checkpoint import SaveTime, Store
     from gpuscale.core.run.failures import Fleet
     from gpuscale.core.run.goodput import Outlook, RunConditions
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
 
 
 def _store(value: Any, label: str) -> float | str:

@@ -16,7 +16,7 @@ from gpuscale.errors import GpuscaleError
 if TYPE_CHECKING:
     from gpuscale.core.run.bill import Bill, Rate, Site
     from gpuscale.core.run.ownership import Owned
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
 
 DEFAULT_SITE = "world"
 J_PER_KWH = 3.6e6

@@ -26,7 +26,7 @@ from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
 DEFAULT_CLUSTER = "dgx-h100"

@@ -16,7 +16,7 @@ from gpuscale.io.spec_errors import checked
 if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
     from gpuscale.launch.job import TrainingLaunch
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
 

@@ -10,7 +10,7 @@ from gpuscale.core.quantity import format_si, parse
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import GpuSpec
 
 
 def formats_of(spec: GpuSpec, dtype: str | None, dtypes: str | None) -> tuple[str, str, str]:

@@ -19,7 +19,7 @@ from gpuscale.cli.failures import complain, one_line
 from gpuscale.cli.help import FORMATS, SHOWN
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
-from gpuscale.render.layers import named, usual
+from gpuscale.render.document import named, usual
 
 if TYPE_CHECKING:
     from gpuscale.answers.requirements import Requirement
@@ -83,7 +83,7 @@ def emit(
         extra["requirements"] = verdicts
     seen = document  # a detail that it does not have is told before a file is written
     if shown.format == "text" or (shown.show and shown.format == "markdown"):
-        from gpuscale.render.layers import layer
+        from gpuscale.render.document import layer
 
         seen = layer(document, shown.show)
     if shown.output or document.files:

@@ -14,8 +14,7 @@ from textual.widgets import DataTable, Footer, Input, OptionList, Static
 
 from gpuscale.cli.explore_job import TASKS, ExploredJob, PinnableRow, rows
 from gpuscale.errors import GpuscaleError
-from gpuscale.render.document import Document
-from gpuscale.render.layers import LABEL_WIDTH, lines_of, summary_of
+from gpuscale.render.document import LABEL_WIDTH, Document, lines_of, summary_of
 from gpuscale.render.palette import in_terminal, meaning
 from gpuscale.render.save import save
 from gpuscale.render.strip import Strip, strips_of

@@ -119,7 +119,7 @@ def answered(name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any], 
     `name`: a tool of `TOOLS`. `given`: its arguments. Returns: text for the assistant, the same as
     JSON, and whether it is an error.
     """
-    from gpuscale.render.layers import layer
+    from gpuscale.render.document import layer
     from gpuscale.render.text import to_text
 
     try:
@@ -163,7 +163,7 @@ def _asked(name: str, given: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[s
 def _figures(document: Document, address: str) -> dict[str, Any]:
     """Summary and figures of an answer: what of its record is one number or word."""
     from gpuscale.render.data import plain
-    from gpuscale.render.layers import points_of
+    from gpuscale.render.document import points_of
 
     record = plain(document.result)
     numbers = record if isinstance(record, dict) else {}
@@ -217,7 +217,7 @@ def read(address: str) -> tuple[str, str]:
     Raises GpuscaleError if there is none of that address.
     """
     from gpuscale.render.data import to_json
-    from gpuscale.render.layers import layer
+    from gpuscale.render.document import layer
     from gpuscale.render.text import to_text
 
     head, _, detail = address.removeprefix("gpuscale://answer/").partition("/")

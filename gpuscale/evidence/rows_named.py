@@ -14,7 +14,7 @@ from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.io.presets import find_preset
 from gpuscale.io.text import read_rows, read_toml
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.hardware import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
 Row = Mapping[str, str]

@@ -25,7 +25,7 @@ from gpuscale.evidence.rows_named import (
 )
 from gpuscale.io.jobs import LeastDegrees, settled
 from gpuscale.io.software import load_software, settle
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.hardware import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
 

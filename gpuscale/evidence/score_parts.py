@@ -18,7 +18,7 @@ from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import ScoredRow
 from gpuscale.evidence.rows_named import Row, Rows, meaning, number, rows_of, whole
-from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.hardware import GpuSpec
 
 
 def number_format(name: str) -> str | None:

@@ -15,8 +15,7 @@ from gpuscale.io.text import Table, read_toml
 if TYPE_CHECKING:
     from gpuscale.core.kernel.calibration import ArchCalibration, Board
     from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import ClusterSpec, GpuSpec
 
 GENERAL_ARCH = "general"
 """Preset of an architecture without figures of its own."""

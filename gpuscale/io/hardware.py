@@ -16,8 +16,7 @@ from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, said_by_driver
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.chip import UnitLayout
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import ClusterSpec, GpuSpec
 
 CATALOGUES = ("vendor", "documents")
 """`vendor`: data sheets; `documents`: the rounded figures that the documents compute with."""
@@ -111,7 +110,7 @@ def machine_of_cards(gpu: GpuSpec) -> ClusterSpec:
     >>> machine.gpus_per_node, machine.scaleup_bytes_per_s, machine.scaleup_class
     (8, 15750000000.0, 'pcie')
     """
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
 
     assumed = "assumed: cards on the slots of one machine; change it with --set"
     return ClusterSpec(
@@ -182,14 +181,14 @@ def check_catalogue(catalogue: str) -> None:
 
 def gpu_from_table(table: Table, where: str) -> GpuSpec:
     """Make a GPU of a TOML table; `where` names its origin in errors."""
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import GpuSpec
 
     return checked(GpuSpec, table, where)
 
 
 def cluster_from_table(table: Table, where: str, catalogue: str = "vendor") -> ClusterSpec:
     """Make a cluster of a TOML table, whose `gpu` is a preset's name or a table."""
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
 
     table = dict(table)
     gpu = table.get("gpu")

@@ -20,9 +20,8 @@ from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.overrides import Setting, apply_overrides, check_consumed, parse_settings
 
 if TYPE_CHECKING:
-    from gpuscale.specs.cluster import ClusterSpec
     from gpuscale.specs.fields import Spec
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import ClusterSpec, GpuSpec
     from gpuscale.specs.model import ModelSpec
 
 

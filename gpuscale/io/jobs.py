@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
     from gpuscale.core.step.records import StepResult
     from gpuscale.io.inputs import Loaded
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import ClusterSpec, GpuSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 

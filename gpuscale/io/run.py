@@ -23,7 +23,7 @@ from gpuscale.io.presets import OWN, looks_like_path, preset_files, preset_path,
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.text import Table, read_toml
 from gpuscale.specs import run as specs
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.hardware import ClusterSpec
 
 S = TypeVar("S")
 

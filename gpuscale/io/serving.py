@@ -19,7 +19,7 @@ from gpuscale.io.calibration import load_arch, load_fabric
 from gpuscale.io.presets import shipped
 from gpuscale.io.spec_errors import checked
 from gpuscale.io.text import read_toml
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.hardware import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 from gpuscale.specs.serving import MaturitySpec
 

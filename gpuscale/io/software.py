@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuscale.core.capabilities import Capabilities, Refusal
     from gpuscale.core.step.records import Software
     from gpuscale.io.step import Calibration
-    from gpuscale.specs.framework import FrameworkFile
+    from gpuscale.specs.software import FrameworkFile
 
 
 _DATE = re.compile(r"20\d\d(-\d\d){1,2}")
@@ -66,7 +66,7 @@ def load_framework(name: str) -> FrameworkFile | None:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _stamp: int) -> FrameworkFile:
-    from gpuscale.specs.framework import FrameworkFile
+    from gpuscale.specs.software import FrameworkFile
 
     return checked(FrameworkFile, read_toml(path), str(path))
 

@@ -8,7 +8,7 @@ from gpuscale.core.bounds import STRICT, NonNegativeInt
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.layout import Layout
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.hardware import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 
 

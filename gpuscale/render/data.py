@@ -12,9 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuscale.foreign import csv_cell, fenced, markdown, markdown_cell
-from gpuscale.render.document import Document, Drawn, Summary, Table, Text
-from gpuscale.render.grid import grid
-from gpuscale.render.layers import points_of, summary_of
+from gpuscale.render.document import (
+    Document,
+    Drawn,
+    Summary,
+    Table,
+    Text,
+    grid,
+    points_of,
+    summary_of,
+)
 from gpuscale.render.output import ESCAPED, strict
 
 SCHEMA = 2

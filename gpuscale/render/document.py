@@ -1,15 +1,21 @@
-"""What a command returns: an answer as data, and blocks that say how to show it."""
+"""What a command returns: an answer as data, its layers, and blocks that say how to show it."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from textwrap import wrap
+from typing import Any, NamedTuple
 
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.quantity import dimension_of, format_si
 from gpuscale.core.records import Term
+from gpuscale.errors import unknown_name
+from gpuscale.foreign import clean
 
 
 def in_unit(key: str, value: Any) -> str:
@@ -167,3 +173,142 @@ class Document:
         kept = {name: blocks for name, blocks in details.items() if blocks}
         whole = [block for blocks in kept.values() for block in blocks]
         return cls(command, inputs, result, whole, summary=summary, details=kept, **more)
+
+
+LABEL_WIDTH = 12
+MOST_POINTS = 12
+
+
+def named(text: str) -> tuple[str, ...]:
+    """Details that are named, comma-separated.
+
+    >>> named("memory, limits"), named("")
+    (('memory', 'limits'), ())
+    """
+    return tuple(part.strip().lower() for part in text.split(",") if part.strip())
+
+
+def usual() -> tuple[str, ...]:
+    """Details that a person wants wherever none are named."""
+    return named(os.environ.get("GPUSCALE_SHOW", ""))
+
+
+def points_of(document: Document) -> Sequence[Point]:
+    """Summary of an answer: its own, or its first sentence and figures."""
+    if document.summary:
+        return document.summary
+    first = next((b.text for b in document.blocks if isinstance(b, Text)), document.command)
+    figures = next((b.rows for b in document.blocks if isinstance(b, Facts)), ())
+    tone = "bad" if document.answered_no else ""
+    rows = [Point(*row) for row in figures if row[0]][: MOST_POINTS - 1]
+    return [Point("verdict", first.split("\n")[0], tone=tone), *rows]
+
+
+def summary_of(document: Document) -> Summary:
+    """Summary as a block, and which details there are beside it."""
+    names = ",".join(document.details)
+    return Summary(points_of(document), f"--show {names} or all" if names else "")
+
+
+def layer(document: Document, show: Sequence[str]) -> Document:
+    """Answer with the layers that are asked for: none named, the summary; `all`, every block.
+
+    An answer of a sentence and a table is its own summary. Raises GpuscaleError for a detail that
+    the answer does not have.
+    """
+    short = not document.details or len(points_of(document)) < 2
+    if "all" in show or (not show and short):
+        return document
+    if not show or tuple(show) == ("summary",):
+        return replace(document, blocks=[summary_of(document)])
+    known = ("summary", *document.details)
+    blocks: list[Block] = []
+    for name in show:
+        if name not in known:
+            raise unknown_name("detail in --show:", name, known, f"it has {', '.join(known)}, all")
+        own = document.details.get(name, ())
+        blocks += [summary_of(document)] if name == "summary" else own
+    return replace(document, blocks=blocks)
+
+
+def lines_of(block: Summary, width: int = 0) -> list[tuple[str, str, str, str]]:
+    """Lines of a summary: (label, value, note, tone); `width`: of a line, 0 without end.
+
+    A value and its note are one text, cut at words; the first line of a point has its value.
+    """
+    head, *points = block.points
+    found = [("", line, "", head.tone) for line in _cut(head.value, width)]
+    found.append(("", "", "", ""))
+    for p in points:
+        text = "  ".join(filter(None, (p.value, p.note)))
+        for i, line in enumerate(_cut(text, width - LABEL_WIDTH if width else 0)):
+            value = p.value if not i and line.startswith(p.value) else "" if i else line
+            found.append(("" if i else p.key, value, line[len(value) :], p.tone))
+    if block.more:
+        found.append(("", "", "", ""))
+        room = width - LABEL_WIDTH if 0 < width < len(block.more) + LABEL_WIDTH else 0
+        for i, line in enumerate(_cut(block.more.replace(",", ", "), room)):
+            found.append(("" if i else "details", "", line.replace(", ", ","), ""))
+    return found
+
+
+UNIT = re.compile(r"(?<=\d) (?=%|[A-Za-z]{1,4}\b)")
+"""Between a number and its unit, where no line is cut."""
+
+
+def _cut(text: str, width: int) -> list[str]:
+    said = clean(text).replace("\n", " ")
+    if not width:
+        return [said]
+    lines = wrap(UNIT.sub("\xa0", said), width, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+BAR_WIDTH = 40
+
+
+def cells(block: Table) -> list[list[str]]:
+    """Text of every cell of a table; None is a dash."""
+    return [
+        ["-" if v is None else clean(c.show(v)) for c, v in zip(block.columns, row, strict=True)]
+        for row in block.rows
+    ]
+
+
+def one_line(text: str) -> str:
+    """Text of a cell or label, on one line."""
+    return clean(text).replace("\n", " ")
+
+
+def bar_texts(block: Bars, width: int = BAR_WIDTH) -> list[str]:
+    """Draw the bars against the limit, or against the longest one."""
+    scale = max([block.limit or 0.0, *(value for _, value, _ in block.rows)], default=0.0) or 1.0
+    filled = [round(width * max(0.0, value) / scale) for _, value, _ in block.rows]
+    return ["█" * n + "·" * (width - n) for n in filled]
+
+
+class Grid(NamedTuple):
+    """Texts of a block in rows and columns, for every format that has tables."""
+
+    rows: Sequence[Sequence[str]]
+    right: Sequence[bool]
+    headers: Sequence[str] = ()
+    before: str = ""  # sentence above
+    after: str = ""  # line below
+
+
+def grid(block: Table | Facts | Bars | Summary) -> Grid:
+    """Lay a block out; bars as characters, against the limit or the longest."""
+    if isinstance(block, Table):
+        return Grid(
+            cells(block), [c.right for c in block.columns], [c.header for c in block.columns]
+        )
+    if isinstance(block, Facts):
+        return Grid(block.rows, [False, True, False])
+    if isinstance(block, Bars):
+        bars = bar_texts(block)
+        rows = [(label, text, bar) for (label, _, text), bar in zip(block.rows, bars, strict=True)]
+        return Grid(rows, [False, True, False], after=block.limit_text)
+    head, *points = block.points
+    said = [(p.key, "  ".join(filter(None, (p.value, p.note)))) for p in points]
+    return Grid(said, [False, False], before=head.value)

@@ -21,10 +21,10 @@ from gpuscale.render.document import (
     Summary,
     Table,
     Text,
+    summary_of,
 )
 from gpuscale.render.draw import to_svg
 from gpuscale.render.explain import Node
-from gpuscale.render.layers import summary_of
 from gpuscale.render.palette import meaning, variables
 from gpuscale.render.pictures_known import pictures
 from gpuscale.render.strip import is_memory, strip_html, strips_of

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from gpuscale.foreign import clean
-from gpuscale.render.document import Block, Document, Drawn, Text
+from gpuscale.render.document import Block, Document, Drawn, Text, grid, summary_of
 from gpuscale.render.draw import to_svg
-from gpuscale.render.grid import grid
-from gpuscale.render.layers import summary_of
 from gpuscale.render.pictures_known import pictures
 
 

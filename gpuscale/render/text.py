@@ -7,10 +7,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 from gpuscale.foreign import clean
-from gpuscale.render.document import Bars, Block, Document, Drawn, Facts, Summary, Table, Text
+from gpuscale.render.document import (
+    BAR_WIDTH,
+    LABEL_WIDTH,
+    Bars,
+    Block,
+    Document,
+    Drawn,
+    Facts,
+    Summary,
+    Table,
+    Text,
+    bar_texts,
+    grid,
+    lines_of,
+    one_line,
+)
 from gpuscale.render.fit import Part, fit, folded, squeezed
-from gpuscale.render.grid import BAR_WIDTH, bar_texts, grid, one_line
-from gpuscale.render.layers import LABEL_WIDTH, lines_of
 from gpuscale.render.output import coloured, write
 from gpuscale.render.palette import in_terminal, meaning
 

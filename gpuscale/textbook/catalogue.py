@@ -16,8 +16,7 @@ from gpuscale.io import hardware
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.models import load_model
 from gpuscale.io.text import read_toml
-from gpuscale.specs.cluster import ClusterSpec
-from gpuscale.specs.gpu import GpuSpec
+from gpuscale.specs.hardware import ClusterSpec, GpuSpec
 from gpuscale.specs.model import ModelSpec
 
 DOCUMENTS = "documents"

@@ -9,8 +9,16 @@ from running import invoke
 
 from gpuscale.answers.answer import ask
 from gpuscale.api import plan, serve
-from gpuscale.render.document import Document, Point, Table, Text
-from gpuscale.render.layers import LABEL_WIDTH, layer, lines_of, summary_of
+from gpuscale.render.document import (
+    LABEL_WIDTH,
+    Document,
+    Point,
+    Table,
+    Text,
+    layer,
+    lines_of,
+    summary_of,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREENS = runpy.run_path(str(ROOT / "tools" / "screens.py"))

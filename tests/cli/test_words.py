@@ -25,7 +25,7 @@ def by_typer(monkeypatch):
     def read(name, args):
         seen = []
         monkeypatch.setattr(
-            "gpuscale.cli.options.answered", lambda _, given: seen.append(given) or Exit.OK
+            "gpuscale.cli.parser.answered", lambda _, given: seen.append(given) or Exit.OK
         )
         try:
             parser.invoke([name, *args])

@@ -14,10 +14,10 @@ from gpuscale.core.finetune.step import finetune_step
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
+from gpuscale.io.finetune import finetune_site
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
-from gpuscale.io.step import finetune_site
 
 TRAINABLE = [  # model, rank, targets, parameters, source
     ("llama3-8b", 16, ("all-linear",), 41_943_040, "unsloth issue 465: 41.9 M trainable"),

@@ -21,10 +21,10 @@ from gpuscale.core.finetune.step import finetune_step, long_context_gain
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
+from gpuscale.io.finetune import finetune_site
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
-from gpuscale.io.step import finetune_site
 
 LLAMA = load_model("llama3-8b").spec
 MIXTRAL = load_model("mixtral-8x7b").spec

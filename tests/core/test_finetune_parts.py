@@ -34,10 +34,10 @@ from gpuscale.core.stages import layout_stages
 from gpuscale.core.step.moe import FfnTime
 from gpuscale.core.step.operators import stream_s
 from gpuscale.core.step.step import shape_of
+from gpuscale.io.finetune import finetune_site
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
-from gpuscale.io.step import finetune_site
 
 LLAMA, MIXTRAL = load_model("llama3-8b").spec, load_model("mixtral-8x7b").spec
 LAYER = 218_103_808  # linear maps of a layer of Llama 3 8B

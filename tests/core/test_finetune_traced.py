@@ -15,9 +15,9 @@ from gpuscale.core.finetune.method import Job, Method
 from gpuscale.core.finetune.states import OPTIMIZERS
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
+from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
-from gpuscale.io.step import finetune_parameters
 
 ROWS = list(csv.DictReader(Path("tests/data/traced_memory.csv").open()))
 WITHIN = {"pass_bytes": 0.03, "step_bytes": 0.005, "evaluation_bytes": 0.02}

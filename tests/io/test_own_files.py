@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io import calibration, hardware, models, run, serving, software, spec_errors, step
+from gpuscale.io import (
+    calibration,
+    finetune,
+    hardware,
+    models,
+    run,
+    serving,
+    software,
+    spec_errors,
+    step,
+)
 from gpuscale.io.hf_keys import family_tables
 from gpuscale.io.hf_parts import FamilyRow
 from gpuscale.io.hf_parts import rows as family_rows
@@ -38,7 +48,7 @@ READERS = {
     "run": lambda table: TABLES[table]() if table in TABLES else None,
 }
 TABLES = {
-    "rl": step.rl_costs,
+    "rl": finetune.rl_costs,
     "sites": lambda: [run.load_site(name) for name in run.names("sites")],
     "savers": lambda: [run.load_saver(name) for name in run.names("savers")],
     "fleets": lambda: [run.load_fleet(name) for name in run.names("fleets")],
@@ -64,7 +74,7 @@ def both_ways(monkeypatch):
         return found
 
     monkeypatch.setattr(spec_errors, "made", made)
-    for module in (calibration, hardware, run, serving, software, step):
+    for module in (calibration, finetune, hardware, run, serving, software, step):
         for function in vars(module).values():
             getattr(function, "cache_clear", int)()
     return seen

@@ -19,7 +19,7 @@ from gpuscale.meant import packaged
 from gpuscale.render.document import Block, Column, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
 
 
 def figures(asked: WhatIf, kind: str, arg: str) -> tuple[str, dict[str, object], tuple[str, ...]]:

@@ -21,8 +21,7 @@ from gpuscale.io.run import load_table, told
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose import Diagnose
-    from gpuscale.specs.cluster import ClusterSpec
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import ClusterSpec, GpuSpec
     from gpuscale.specs.model import ModelSpec
 
 MOST_LOGS = 64

@@ -17,7 +17,7 @@ from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, term_of
 from gpuscale.io.calibration import load_fabric
 from gpuscale.render.document import Block, Column, Document, Facts, Table, Text
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.hardware import ClusterSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,7 +26,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import load_fabric
 from gpuscale.io.hardware import pair_on_bridge
 from gpuscale.io.inputs import load_inputs
-from gpuscale.specs.cluster import NetworkLevel
+from gpuscale.specs.hardware import NetworkLevel
 
 if TYPE_CHECKING:
     from gpuscale.answers.parts.collective import Collective
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpuscale.core.network.ideal import CollectiveTime
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from gpuscale.render.document import Column, Document, Table, Text
 if TYPE_CHECKING:
     from gpuscale.answers.parts.matmul_time import MatmulTime
     from gpuscale.io.inputs import Loaded
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import GpuSpec
 
 
 def matmul_document(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Document:

@@ -25,7 +25,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.run import load_nvlink, network_rates
 from gpuscale.render.document import Document, Text
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.hardware import ClusterSpec
 
 if TYPE_CHECKING:
     from gpuscale.answers.parts.network import Network

@@ -15,7 +15,7 @@ from gpuscale.core.fabric.records import Design
 from gpuscale.core.network.hierarchy import NetworkReport
 from gpuscale.core.quantity import format_si
 from gpuscale.render.document import Block, Column, Facts, Table, Text
-from gpuscale.specs.cluster import ClusterSpec
+from gpuscale.specs.hardware import ClusterSpec
 from gpuscale.specs.run import SwitchSpec
 
 if TYPE_CHECKING:

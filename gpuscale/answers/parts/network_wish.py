@@ -9,7 +9,7 @@ from gpuscale.core.fabric.bill import Module, PartTotals
 from gpuscale.core.quantity import format_si
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.run import load_link_price, load_module, load_switch
-from gpuscale.specs.cluster import ClusterSpec, NetworkLevel
+from gpuscale.specs.hardware import ClusterSpec, NetworkLevel
 
 if TYPE_CHECKING:
     from gpuscale.answers.parts.network import Network

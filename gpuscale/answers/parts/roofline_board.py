@@ -26,7 +26,7 @@ from gpuscale.render.picture_kernels import limits_over_gpus, operator_roofline
 if TYPE_CHECKING:
     from gpuscale.answers.parts.roofline import Roofline
     from gpuscale.io.inputs import Loaded
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
 LayoutOf = Callable[["ModelSpec", "ClusterSpec", "Roofline", str], "Layout"]

@@ -11,7 +11,7 @@ from gpuscale.render.document import Block, Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import GpuSpec
 
 Figures = dict[str, float | None]
 

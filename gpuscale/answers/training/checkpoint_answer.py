@@ -31,7 +31,7 @@ from gpuscale.render.document import Block, Column, Document, Facts, Point, Tabl
 if TYPE_CHECKING:
     from gpuscale.answers.training.checkpoint import Checkpoint
     from gpuscale.render.chart import Chart
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
 
 LOST = "saving, work done again, recovery, slow machines"
 

@@ -40,7 +40,7 @@ from gpuscale.render.document import Block, Document, Facts, Point, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.training.memory import Memory
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import GpuSpec
     from gpuscale.specs.model import ModelSpec
 
 

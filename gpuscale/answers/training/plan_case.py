@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuscale.core.run.goodput import Outlook
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.results import SearchResult
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
 
 Progress = Callable[[float], None]
 

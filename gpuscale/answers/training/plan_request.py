@@ -22,7 +22,7 @@ from gpuscale.io.text import parse_toml, read_text, shown_name
 
 if TYPE_CHECKING:
     from gpuscale.answers.training.plan import Plan
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
 DEFAULT_BATCH_TOKENS = 4e6

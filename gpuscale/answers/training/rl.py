@@ -27,9 +27,9 @@ from gpuscale.core.records import made_of
 from gpuscale.core.verdict import EVEN
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.finetune import rl_costs, rl_engine
 from gpuscale.io.models import load_model
 from gpuscale.io.software import framework_habits, load_software
-from gpuscale.io.step import rl_costs, rl_engine
 from gpuscale.render.document import Document, Text
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from gpuscale.render.document import Column, Point, Table
 
 if TYPE_CHECKING:
     from gpuscale.answers.training.tune_case import FinetuneCase
-    from gpuscale.specs.gpu import GpuSpec
+    from gpuscale.specs.hardware import GpuSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from gpuscale.core.finetune.states import OPTIMIZERS, optimizer
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import FP32_BYTES
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.jobs import reach_of
 from gpuscale.io.software import day_of, framework_habits, load_software, older_ways
-from gpuscale.io.step import finetune_parameters, finetune_site, tuning_software
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.finetune.states import Optimizer
     from gpuscale.core.habits import Habit
+    from gpuscale.io.finetune import FinetuneFigures
     from gpuscale.io.inputs import Loaded
-    from gpuscale.io.step import FinetuneFigures
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 

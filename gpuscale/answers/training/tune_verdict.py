@@ -13,7 +13,8 @@ from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.numeric import Z80
 from gpuscale.core.verdict import LENGTHS, SLIGHT, Open, Verdict, between, deciding, moving, ways
-from gpuscale.io.step import finetune_parameters, spread
+from gpuscale.io.finetune import finetune_parameters
+from gpuscale.io.step import spread
 
 PRIORS: dict[str, dict[str, float]] = {
     "recompute": {"full": 0.7, "none": 0.3},

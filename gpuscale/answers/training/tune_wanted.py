@@ -133,8 +133,8 @@ def layout_of(
     `offload`: what goes to the host. `judge`: the framework that was named, whose rules hold with a
     method and without one. Raises GpuscaleError for a layout that it cannot run.
     """
+    from gpuscale.io.finetune import finetune_parameters
     from gpuscale.io.software import capabilities_of
-    from gpuscale.io.step import finetune_parameters
 
     habits, said = finetune_parameters(software), said_of(asked, offload)
     dp = ranks_of(said, asked.gpus or 1)

@@ -20,7 +20,7 @@ from gpuscale.core.fabric.clos import design
 from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Ports, Tier, Wish
 
 if TYPE_CHECKING:
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
 
 
 def balanced_dragonfly(n_hosts: int, radix: int) -> tuple[int, int, int, int]:

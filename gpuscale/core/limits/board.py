@@ -18,7 +18,7 @@ from gpuscale.core.network.hierarchy import Level, hierarchical_time_s, network_
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
 

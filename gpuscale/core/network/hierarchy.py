@@ -18,7 +18,7 @@ from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.records import made_of
 
 if TYPE_CHECKING:
-    from gpuscale.specs.cluster import ClusterSpec
+    from gpuscale.specs.hardware import ClusterSpec
 
 
 @dataclass(frozen=True, slots=True)

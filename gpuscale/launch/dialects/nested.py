@@ -15,7 +15,7 @@ from gpuscale.launch.found import UNSET, Found
 from gpuscale.launch.options import launch_table
 
 if TYPE_CHECKING:
-    from gpuscale.specs.framework import FrameworkFile
+    from gpuscale.specs.software import FrameworkFile
 
 
 @lru_cache(maxsize=64)

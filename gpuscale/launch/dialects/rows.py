@@ -14,7 +14,7 @@ from gpuscale.launch.options import known_options, launch_table
 
 if TYPE_CHECKING:
     from gpuscale.launch.dialects.nested import Nested
-    from gpuscale.specs.framework import FrameworkFile, RowSpec
+    from gpuscale.specs.software import FrameworkFile, RowSpec
 
 
 Fields = Mapping[str, Any]
@@ -28,7 +28,7 @@ REST: Table = _WORDS["rest"]
 def words_of(row: RowSpec, value: Any) -> Any:
     """Word of a value; None where the framework has none.
 
-    >>> from gpuscale.specs.framework import RowSpec
+    >>> from gpuscale.specs.software import RowSpec
     >>> row = RowSpec(field="recompute", option="x", words={"full": (True, "all"), "none": False})
     >>> words_of(row, "full"), words_of(row, "selective")
     (True, None)
@@ -48,7 +48,7 @@ def words_of(row: RowSpec, value: Any) -> Any:
 def value_of(row: RowSpec, word: Any) -> Any:
     """Value that a word means; None for a word that is not known.
 
-    >>> from gpuscale.specs.framework import RowSpec
+    >>> from gpuscale.specs.software import RowSpec
     >>> row = RowSpec(field="recompute", option="x", words={"full": (True, "all"), "none": False})
     >>> value_of(row, "True"), value_of(row, "all"), value_of(row, "some")
     ('full', 'full', None)

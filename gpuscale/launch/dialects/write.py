@@ -19,7 +19,7 @@ from gpuscale.launch.options import launch_table, written_frameworks
 from gpuscale.specs.model import ModelSpec
 
 if TYPE_CHECKING:
-    from gpuscale.specs.framework import FrameworkFile, WritingSpec
+    from gpuscale.specs.software import FrameworkFile, WritingSpec
 
 
 def framework_of(job: TrainingLaunch, asked: str | None = None) -> str:
