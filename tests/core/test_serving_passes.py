@@ -157,7 +157,7 @@ def test_communication_of_a_layer(exchanges):
 
     def took(mixer, ffn, **layout):
         group = SimpleNamespace(mixer=mixer, ffn=ffn)
-        return exchange.layer_communication_s(group, 100, Replica(**layout), None, 99.0, 10.0)
+        return exchange.layer_communication_s(group, 100, Replica(**layout), None, 10.0)
 
     assert took(mixer, dense, tp=2) == took(mixer, moe, tp=2) == (4000.0, 0.0)
     assert took(mixer, none, tp=2) == took(none, dense, tp=2) == (2000.0, 0.0)
@@ -170,6 +170,19 @@ def test_communication_of_a_layer(exchanges):
     assert took(mixer, moe, dp_attention=4, ep=4) == (0.0, 7.0)
     exchanges[0] = None
     assert took(mixer, moe, dp_attention=4) == (0.0, 5 * 8000.0)
+
+
+def test_an_engine_may_bring_prompts_to_the_experts_by_all_reduces(exchanges):
+    """SGLang without DeepEP: of all ranks' tokens, there and back, on one machine."""
+    group = SimpleNamespace(mixer=SimpleNamespace(kind="mla"), ffn=SimpleNamespace(kind="moe"))
+    site = SimpleNamespace(software=SimpleNamespace(joint_gpus=8))
+
+    def took(n, reads):
+        layout = Replica(dp_attention=n, ep=n)
+        return exchange.layer_communication_s(group, 100, layout, site, 10.0, reads)[1]
+
+    assert took(4, reads=True) == 2 * 8000.0 and took(8, reads=True) == 2 * 16000.0
+    assert took(4, reads=False) == 5 * 8000.0 and took(16, reads=True) == 5 * 32000.0
 
 
 def test_collectives_go_twice_as_long_in_a_model_and_cross(monkeypatch):

@@ -22,7 +22,7 @@ from gpuscale.core.serving.memory import (
 )
 from gpuscale.core.serving.power import PowerParameters, energy_per_token_j, gpu_power_w
 from gpuscale.core.serving.records import Batch, Drafts, Replica
-from gpuscale.core.serving.service import Tuning
+from gpuscale.core.serving.service import Service, Tuning
 from gpuscale.core.serving.traffic import Lengths
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.models import load_model
@@ -241,6 +241,23 @@ def test_published_prefill_of_experts_over_four_nodes(name, gpu, measured):
     worker = prefill_worker(load_model(name).spec, layout, site, demand, Tuning())
     each_s = worker.prompt_s(0.0, int(worker.scheduler.token_budget // 2000))
     assert 2000.0 / each_s == pytest.approx(measured, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("engine", "ranks", "chunk", "tokens"),
+    [
+        ("sglang", 8, None, 16384),  # server_args.py: 2,048 of each rank
+        ("sglang", 8, 32768, 32768),  # recipes/b200-fp8 of srt-slurm
+        ("sglang", 16, None, 16 * 16384),  # several machines: set by hand
+        ("vllm", 8, None, 8 * 16384),
+    ],
+)
+def test_attention_ranks_of_sglang_share_the_tokens_of_a_pass(engine, ranks, chunk, tokens):
+    layout = Replica(dp_attention=ranks, ep=ranks, ffn_format="fp8", attention_format="fp8")
+    demand = Demand(Lengths("fixed", 1000), Lengths("fixed", 100))
+    site, tuning = serving_site(load_cluster("b200"), engine), Tuning(chunk_tokens=chunk)
+    worker = Service(load_model("deepseek-v3").spec, layout, site, demand, tuning)
+    assert worker.scheduler.token_budget == tokens
 
 
 def test_kernels_that_unpack_weights_lose_on_datacenter_blackwell_alone():

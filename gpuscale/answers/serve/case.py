@@ -74,7 +74,7 @@ def case_of(asked: Serve) -> ServeCase:
     meant = next(iter(named_engines), "")
     named = tuple(dict.fromkeys(reading.stored(w, meant) for w in asked.weights))
     published = loaded.model.published_format
-    engines = tuple(named_engines) or (_engine_of(named or (published,), loaded.gpu.vendor),)
+    engines = tuple(named_engines) or (usual_engine(named or (published,), loaded.gpu.vendor),)
     weights = named or (reading.own_format(published, engines),)
     if (asked.poll or asked.no_deepgemm) and set(named_engines) != {"sglang"}:
         name = "--poll" if asked.poll else "--no-deepgemm"
@@ -111,7 +111,7 @@ def case_of(asked: Serve) -> ServeCase:
     )
 
 
-def _engine_of(weights: tuple[str, ...], vendor: str) -> str:
+def usual_engine(weights: tuple[str, ...], vendor: str) -> str:
     """Engine that runs there and reads such files: GGUF's and EXL2's mean is over a whole file."""
     gguf = all(number_format(w).edges != "bf16" for w in weights)
     return "llamacpp" if gguf or vendor == "Apple" else "vllm"

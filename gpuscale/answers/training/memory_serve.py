@@ -9,6 +9,7 @@ from gpuscale.answers.changed import changed
 from gpuscale.answers.legal import refuse_serving
 from gpuscale.answers.origins import told, unsaid
 from gpuscale.answers.peak import part_bars, part_table
+from gpuscale.answers.serve.case import usual_engine
 from gpuscale.answers.serve.reading import own_format, weight_format
 from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
 from gpuscale.core.dataclasses import asdict, dataclass, replace
@@ -83,7 +84,8 @@ def serving_document(asked: Memory) -> Document:
     refuse_serving(loaded.model, tp, pp)
     gpu, split_kv = loaded.gpu, asked.dp_attention
     device = gpu.process_bytes
-    engine = load_framework("vllm", gpu.hbm_bytes, gpu.architecture).memory
+    usual = usual_engine((job.weights,), gpu.vendor)
+    engine = load_framework(usual, gpu.hbm_bytes, gpu.architecture).memory
     if asked.memory_frac:
         engine = replace(engine, utilisation_frac=asked.memory_frac)
     m = replica_memory(loaded.model, job, tp, pp, device, split_kv=split_kv, engine=engine)

@@ -28,14 +28,15 @@ def layer_communication_s(
     hidden: int,
     replica: Replica,
     site: ServingSite,
-    tokens: float,
     local_tokens: float,
+    reads: bool = False,
 ) -> tuple[float, float]:
-    """(all-reduces, exchange of experts) of one layer. [s].
+    """(all-reduces, exchange of experts) of one layer; `reads`: prompts are in the pass. [s].
 
     Tensor parallelism reduces after mixer and FFN. Data-parallel attention keeps dense and shared
     MLPs on the rank; around routed experts the ranks either gather all tokens and scatter the sums,
-    or send each token to its experts' GPUs and back, whichever is faster.
+    or send each token to its experts' GPUs and back, whichever is faster. Of prompts an engine may
+    do either by an all-reduce of all ranks' tokens (`joint_gpus`).
     """
     has_ffn, has_mixer = group.ffn.kind != "none", group.mixer.kind != "none"
     local = local_tokens * hidden * 2.0
@@ -46,6 +47,8 @@ def layer_communication_s(
         return reduced, 0.0
     if replica.dp_attention > 1 and group.ffn.kind == "moe":
         whole = local_tokens * replica.dp_attention * hidden * 2.0  # padded to the busiest rank
+        if reads and replica.group <= site.software.joint_gpus:
+            return reduced, 2.0 * all_reduce_s(site, whole, replica.group)
         gathered = fsum(
             collective_s(site, op, whole, replica.group) for op in ("all-gather", "reduce-scatter")
         )

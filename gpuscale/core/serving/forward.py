@@ -176,7 +176,8 @@ def _layer(
         n_small += SEPARATE_KERNELS if group.ffn.kind == "moe" else 0
         n_small += SEPARATE_STATE_KERNELS.get(group.mixer.kind, 0)
     n_small += PLE_KERNELS if model.ple_hidden_size else 0
-    reduced, exchanged = layer_communication_s(group, h, replica, site, batch.tokens, local.tokens)
+    reads = batch.prompt_tokens > 0.0
+    reduced, exchanged = layer_communication_s(group, h, replica, site, local.tokens, reads)
     found = PassTime(
         linear_s=kernels.projections_s(group.mixer, h, local, rank, site) + dense,
         attention_s=core,

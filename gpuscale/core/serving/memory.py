@@ -56,6 +56,7 @@ class EngineMemory:
     context_bytes: Bytes = 0.55e9  # CUDA context and libraries, outside of the engine's pool
     collective_bytes: Bytes = 0.65e9  # buffers of the communication library, a TP group of 2
     sampler_sequences: float = 256.0
+    sampler_copies: float = SAMPLER_COPIES
     chunk_tokens: float = 8192.0
     apart: bool = False  # the sampler's logits come after a pass of its largest size: no sum
     embedding_on_host: bool = False  # the table that tokens are looked up in, unless it is the head
@@ -166,7 +167,7 @@ def cache_room(
     device = device_bytes
     weights = replica_weight_bytes(model, replica, embedding_on_host=engine.embedding_on_host)
     peak = activation_bytes(model, replica, engine.chunk_tokens)
-    sampler = SAMPLER_COPIES * 4.0 * engine.sampler_sequences * model.vocab_size
+    sampler = engine.sampler_copies * 4.0 * engine.sampler_sequences * model.vocab_size
     if engine.apart:
         sampler = max(0.0, sampler - peak)
     overhead = reserved_bytes(replica, engine)
@@ -215,7 +216,7 @@ KEPT_BACK = {
 }
 """What an engine leaves alone, by its rule of dividing the memory."""
 
-SAMPLER = f"{SAMPLER_COPIES:g} * 4 * sampler_sequences * vocab_size"
+SAMPLER = "sampler_copies * 4 * sampler_sequences * vocab_size"
 
 
 def weights_term(model: ModelSpec, replica: Replica, room: CacheRoom) -> Term:
@@ -266,7 +267,7 @@ def activations_term(
         "widest FFN), core/serving/memory.py",
     )
     reserved = reserved_bytes(replica, engine)
-    sampler_bytes = SAMPLER_COPIES * 4.0 * engine.sampler_sequences * model.vocab_size
+    sampler_bytes = engine.sampler_copies * 4.0 * engine.sampler_sequences * model.vocab_size
     taken = room.weights_bytes + chunk.value + reserved + sampler_bytes
     formula = f"chunk_bytes + {SAMPLER}"
     if (
@@ -286,6 +287,7 @@ def activations_term(
         chunk,
         room,
         sampler_sequences=engine.sampler_sequences,
+        sampler_copies=engine.sampler_copies,
         utilisation_frac=engine.utilisation_frac,
         vocab_size=model.vocab_size,
         reserved_bytes=reserved,

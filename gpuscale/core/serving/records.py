@@ -150,6 +150,7 @@ class ServingSoftware:
     mixed: bool = True  # prompt tokens and decoding sequences share a pass
     splits: bool = True  # a prompt for which a pass has not room enough is read in part
     reserve_output: bool = False  # a request waits until its longest answer has room
+    joint_gpus: int = 0  # up to which attention ranks share a pass's tokens and all-reduce them
     gather_passes: int = 0  # that a prompt waits at most until each attention rank has one
     chunk_tokens: FromOne = 8192.0  # prompt tokens of one pass
     max_sequences: FromOne = 2048.0  # decoding sequences of one attention group

@@ -113,7 +113,9 @@ class Service(UnderLoad):
         each = (cache_bytes_per_sequence(self.model, self.replica, high) - one) / (high - low)
         fixed = max(0.0, one - each * low)
         most = self.tuning.max_sequences or soft.max_sequences * self.replica.pp
-        chunk = self.tuning.chunk_tokens or soft.chunk_tokens
+        chunk, by_hand = self.tuning.chunk_tokens or soft.chunk_tokens, self.tuning.chunk_tokens
+        if soft.joint_gpus and (by_hand or self.replica.group <= soft.joint_gpus):
+            chunk /= ranks
         tokens, beside = math.inf, 0.0
         free = max(0.0, self.room.cache_bytes)
         if each > 0.0:
