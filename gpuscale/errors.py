@@ -53,14 +53,14 @@ def typo_of(name: str, known: Iterable[str]) -> str:
     product = any(c.isdigit() for c in wanted)
     limit = 1 if len(wanted) < (10 if product else 6) else 2 if len(wanted) < 16 else 3
     found = [
-        (distance, other)
+        (distance, abs(len(other) - len(wanted)), other)
         for other in known
         if abs(len(other) - len(wanted)) <= limit
         and _same_digits(wanted, other.lower())
         and not (product and len(wanted) < 6 and _other_letters(wanted, other.lower()))
         and (distance := _edits(wanted, other.lower())) <= limit
     ]
-    return min(found)[1] if found else ""
+    return min(found)[-1] if found else ""
 
 
 def _same_digits(one: str, other: str) -> bool:

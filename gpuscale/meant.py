@@ -57,6 +57,10 @@ def meant(kind: str, name: str) -> str:
     if found and re.search(r"\d", found[2] or found[3]):  # a kind of GPU has a number of its own
         gpu, n = found[2] or found[3], found[1] or found[4]
         return f"the number is an option: {gpu} with --gpus {n}"
+    if "gpu" in topics and re.fullmatch(r"[\d.]+[kmgt]i?b", word):
+        return f"a size comes after the cluster: h100 {name.strip()}"
+    if "gpu" in topics and word.isdecimal() and (len(word) < 4 or int(word) % 256 == 0):
+        return f"the name of a GPU is wanted here, as h100; their number is --gpus {word}"
     if "gpu" in topics and (found := SLICE.fullmatch(word)):
         kind, n_chips = found[1], int(found[2]) // (2 if found[1] in CORES else 1)
         name = f"tpu-v{kind.replace('litepod', 'e')}"

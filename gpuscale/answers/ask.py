@@ -80,6 +80,7 @@ class Asked(Generic[T]):
         read: Callable[[Any, str], Any],
         *,
         flags: Sequence[str] = (),  # further spellings on the command line
+        dim: str = "",  # of `core.quantity.UNITS`, of a number
         kind: str = "value",  # "value", "flag" (true or absent), "many" (repeatable)
         label: str = "",  # what to call it in an error
         metavar: str | None = None,
@@ -90,7 +91,7 @@ class Asked(Generic[T]):
         instead: str = "",  # what to give where a task does not have it
     ) -> None:
         self.help, self.default, self.read = help, default, read
-        self.flags, self.kind, self.label = tuple(flags), kind, label
+        self.flags, self.dim, self.kind, self.label = tuple(flags), dim, kind, label
         self.metavar, self.complete = metavar, complete
         self.group, self.common, self.tasks, self.instead = group, common, tasks, instead
         self.name = ""
@@ -220,7 +221,7 @@ def amount(
 
         return values.quantity(value, dim, label, least=least, most=most, zero=zero)
 
-    return Asked(help, default, read, **more)
+    return Asked(help, default, read, dim=dim, **more)
 
 
 def flag(help: str, **more: Any) -> Asked[bool]:

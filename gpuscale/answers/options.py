@@ -5,6 +5,7 @@ A question takes a group by inheriting it, or one option by calling its function
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, overload
@@ -155,7 +156,10 @@ def memory_frac(**more: Any) -> Asked[float | None]:
 def parts(value: Any) -> list[Any]:
     """Values of a list, or of a text with commas."""
     if isinstance(value, str):
-        return value.split(",")
+        found = value.split(",")
+        if any(re.fullmatch(r"0\d\d", part.strip()) for part in found[1:]):  # 8,000 is no list
+            return [value]
+        return found
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 

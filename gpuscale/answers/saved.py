@@ -143,16 +143,31 @@ def command_line(question: type[Question], given: Mapping[str, Any]) -> str:
             each = [value] if isinstance(value, str) else value
             words += [word for one in each for word in (*flag, one)]
         else:
-            words += [*flag, typed(value)]
+            words += [*flag, typed(value, field.dim)]
     return shlex.join(words)
 
 
-def typed(value: Any) -> str:
-    """Text of a value as it is typed.
+UNITS_TYPED = {
+    "tokens": {"T": 1e12, "B": 1e9, "M": 1e6},
+    "count": {"T": 1e12, "B": 1e9, "M": 1e6},
+    "s": {"d": 86400.0, "h": 3600.0},
+}
+"""Dimension -> units in which a number is typed where it is round in them."""
 
-    >>> typed((8, 16)), typed(1.5e13), typed({"": 2.5}), typed({"dgx-h100": 2.0})
-    ('8,16', '15000000000000', '2.5 USD/h', 'dgx-h100=2 USD/h')
+
+def typed(value: Any, dim: str = "") -> str:
+    """Text of a value of a dimension as it is typed.
+
+    >>> typed((8, 16)), typed({"": 2.5}), typed({"dgx-h100": 2.0})
+    ('8,16', '2.5 USD/h', 'dgx-h100=2 USD/h')
+    >>> typed(1.5e13, "tokens"), typed(1234567.0, "tokens"), typed(2592000.0, "s"), typed(0.5, "s")
+    ('15T', '1234567', '30d', '0.5s')
     """
+    if isinstance(value, float) and dim in UNITS_TYPED:
+        for unit, factor in UNITS_TYPED[dim].items():
+            if (n := value / factor) >= 1.0 and f"{n:.15g}" == f"{n:.4g}":
+                return f"{n:.4g}{unit}"
+        return f"{value:.15g}" + ("s" if dim == "s" else "")
     if isinstance(value, Mapping):  # of prices
         return ",".join(f"{k}={v:g} USD/h" if k else f"{v:g} USD/h" for k, v in value.items())
     if isinstance(value, tuple):

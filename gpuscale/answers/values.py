@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.formats import FORMATS
 from gpuscale.core.quantity import format_si, parse
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.meant import meant
 
 if TYPE_CHECKING:
     from gpuscale.specs.hardware import GpuSpec
@@ -85,6 +86,9 @@ def quantity(
     1000000000.0
     """
     value = _number(text, dim, name)
+    if dim == "s" and value and isinstance(text, str) and text.strip()[-1:].isdigit():
+        shown = text.strip()[:40]
+        raise GpuscaleError(f"{name} {shown}: a time needs its unit", f"{name} {shown}s, or h, d")
     if value == 0 and zero:
         return 0.0
     if not value >= SMALLEST:
@@ -109,11 +113,12 @@ def _number(text: str | float, dim: str, name: str) -> float:
             raise GpuscaleError(f"{name}: {shown} is not a number that can be used")
         return float(text)
     if dim == "positions":
-        text, dim = _POWERS.sub(lambda m: f"{m[1]}{m[2].upper()}i", text), "tokens"
+        text = _POWERS.sub(lambda m: f"{m[1]}{m[2].upper()}i", text)
     try:
         return parse(text, dim)
     except ValueError as error:
-        raise GpuscaleError(f"{name}: {error}") from None
+        hint = meant("GPU", text) if name == "--gpus" else ""  # 8xh100
+        raise GpuscaleError(f"{name}: {error}", hint) from None
 
 
 def whole(
@@ -128,7 +133,7 @@ def whole(
     if value != int(value):
         raise GpuscaleError(f"{name} must be a whole number, got {value:g}")
     if not least <= value <= most:
-        raise GpuscaleError(f"{name} must be between {least} and {most:g}, got {value:g}")
+        raise GpuscaleError(f"{name} must be between {least} and {most:,.9g}, got {value:,.9g}")
     return int(value)
 
 

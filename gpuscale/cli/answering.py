@@ -34,8 +34,9 @@ def answered(question: type[Question], given: dict[str, Any]) -> Exit:
     try:
         asked = question(**{k: v for k, v in given.items() if v not in (None, (), [], False)})
     except GpuscaleError as error:
-        hint = error.hint or f"see `gpuscale {question.NAME} --help`"
-        raise GpuscaleError(error.message, hint) from None
+        example = f"for example `{question.EXAMPLE}`"  # of an argument; an option has its help
+        see = f"see `gpuscale {question.NAME} --help`" if error.message[:2] == "--" else example
+        raise GpuscaleError(error.message, error.hint or see) from None
     keys = asked.known_keys() if shown.require and hasattr(asked, "known_keys") else ()
     if keys:
         from gpuscale.answers.requirements import refuse_unknown

@@ -45,36 +45,64 @@ def usage_error(error: Any) -> GpuscaleError:
         hint = meant
     elif close:
         hint = f"did you mean `--{close}`?"
-    elif option and (own := owners(option)):
+    elif "does not take a value" in text:
+        hint = f"`{text.split('`')[1]}` alone says it"
+    elif option and "no such" in text.lower() and (own := owners(option)):
         hint = f"`{option}` is an option of {', '.join(own)}"
+        said_command = next((w for w in _args if w in own), "")
+        if said_command and _args[0] != said_command:
+            hint = f"the command comes first: `gpuscale {said_command} ... {option}`"
     else:
-        hint = f"see `{path} --help`"
+        command = name if name in COMMANDS else next((w for w in _args if w in COMMANDS), "")
+        hint = f"see `{' '.join(filter(None, ('gpuscale', command)))} --help`"
         if "issing" in text[:10] and name in COMMANDS:
             hint = f"for example `{question_of(name).EXAMPLE}`"
     return GpuscaleError(text[:1].lower() + text[1:], hint)
 
 
 def _extra(text: str, command: str) -> str:
-    """Say what an argument too many means: the rest of a model's name, or a size."""
+    """Say what arguments too many mean: the rest of a name, a GPU, how many, or a size."""
     from gpuscale.answers.ask import fields_of
     from gpuscale.answers.values import quantity
-    from gpuscale.io.presets import find_preset, preset_names
+    from gpuscale.io.presets import find_preset
 
-    extra = next(iter(text.rpartition("(")[2].rstrip(") ").split()), "")
-    said = words()
-    if extra in said and (before := said[said.index(extra) - 1]):
+    extras, said = text.rpartition("(")[2].rstrip(") ").split(), words()
+    known = fields_of(question_of(command)) if command in COMMANDS else {}
+    found = []
+    for extra in extras:
+        before = said[said.index(extra) - 1] if extra in said else ""
         joined = f"{before}-{extra}".lower()
-        if joined in preset_names("model"):
+        if any(find_preset(kind, joined) for kind in ("model", "gpu", "cluster")):
             return f"did you mean `{joined}`?"
-    if find_preset("gpu", extra):
-        return f"the GPU is an option: --gpu {extra}"
-    if command in COMMANDS and "bytes" in fields_of(question_of(command)):
-        try:
-            quantity(extra, "bytes", "--bytes")
-        except GpuscaleError:
-            return ""
-        return f"the size is an option: --bytes {extra}"
-    return ""
+        if before[:1].isdecimal() and extra.isalnum():
+            comma = "," if extra.isdecimal() else ""  # 64 32, or 30 days
+            return f"a value has no blank: {before}{comma}{extra}"
+        if extra[0] in "\u2013\u2014\u2212":  # a dash that was typed for two hyphens
+            return f"write two hyphens: --{extra.lstrip(extra[0])}"
+        if find_preset("gpu", extra):
+            found.append(f"--gpu {extra}")
+        elif extra.isdecimal() and "gpus" in known:
+            found.append(f"--gpus {extra}")
+        elif "bytes" in known:
+            try:
+                quantity(extra, "bytes", "--bytes")
+            except GpuscaleError:
+                continue
+            return f"the size is an option: --bytes {extra}"
+    return f"give it as an option: {' '.join(found)}" if found else ""
+
+
+def begins_with_no_command(args: Sequence[str]) -> str:
+    """Say what a line without a command may be: of a model, a GPU, a number of them."""
+    from gpuscale.io.presets import find_preset
+
+    joined = "-".join(args[:2]).lower()
+    for name in (joined, args[0]):
+        if find_preset("model", name):
+            return f"`{name}` is a model: `gpuscale plan {name} --gpus 8`, or `memory`, `serve`"
+        if find_preset("gpu", name):
+            return f"`{name}` is a GPU: `gpuscale presets {name}`, or --gpu {name} of a command"
+    return "the command comes first; list them with `gpuscale --help`"
 
 
 def report_error(error: GpuscaleError) -> None:

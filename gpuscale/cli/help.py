@@ -84,6 +84,8 @@ def help_words(args: Sequence[str]) -> tuple[str, str] | None:
     words = list(args)
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help", *words[2:]]
+    elif words[1:] == ["help"]:
+        words = [words[0], "--help"]
     at = next((i for i, w in enumerate(words) if w in ("-h", "--help", "--")), None)
     if at is None or words[at] == "--":
         return None

@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from gpuscale.answers.ask import Asked, Question, fields_of
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.cli.answering import answered
+from gpuscale.cli.failures import begins_with_no_command
 from gpuscale.cli.help import EXAMPLE, OTHERS, SHOWN, about, default_text, print_help
 from gpuscale.cli.words import REPEATED, by_name, placed
 from gpuscale.errors import Exit, GpuscaleError, unknown_name
@@ -152,7 +153,8 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; an unknown name gets the closest one as a hint."""
         if not ctx.resilient_parsing and args[0] not in (*COMMANDS, *OTHERS):
-            raise unknown_name("command", args[0], COMMANDS, "list them with `gpuscale --help`")
+            said = args[1:] if args[0] == "help" and args[1:] else args
+            raise unknown_name("command", said[0], COMMANDS, begins_with_no_command(said))
         return super().resolve_command(ctx, args)
 
 

@@ -65,7 +65,8 @@ EXAMPLE = {
     "usd_per_hour": "2.50 USD/h",
     "usd_per_kwh": "0.1 USD/kWh",
     "tokens": "15T",
-    "count": "70e9 or 70B",
+    "positions": "8192 or 32k",
+    "count": "64 or 70B",
     "frac": "0.4 or 40%",
 }
 
@@ -83,6 +84,7 @@ def dimension_of(name: str) -> str:
     return "" if "_per_" in name and "_per_" not in dim else dim
 
 
+_THOUSANDS = re.compile(r"^[^,]*\d,\d{3}(?!\d)")
 _NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*", re.DOTALL)
 
 
@@ -103,14 +105,20 @@ def parse(text: str, dim: str) -> float:
     >>> parse("15T", "tokens")
     15000000000000.0
     """
-    units = UNITS[dim]
-    match = _NUMBER.fullmatch(text[:200])
+    units = UNITS["tokens" if dim == "positions" else dim]
     shown = repr(text if len(text) <= 40 else text[:37] + "...")
+    if _THOUSANDS.search(text[:200]):
+        raise ValueError(f"{shown} has commas; write {text[:40].replace(',', '').strip()}")
+    dollars = "$" if dim.startswith("usd") and text.lstrip().startswith("$") else ""
+    match = _NUMBER.fullmatch(text[:200].replace("$", "", 1) if dollars else text[:200])
     if match is None:
-        raise ValueError(f"{shown} is not a number with a unit, such as {EXAMPLE[dim]}")
+        kind = "a number" if "" in units else "a number with a unit"
+        raise ValueError(f"{shown} is not {kind}, such as {EXAMPLE[dim]}")
     number, unit = float(match[1].replace("_", "")), match[2]
-    if dim == "usd" and text.lstrip().startswith("$"):
-        raise ValueError(f"{shown}: write the currency after the number, such as {EXAMPLE[dim]}")
+    if dim.startswith("usd"):
+        unit = unit.replace("usd", "USD")
+    if dollars:  # $5M is 5M$, $2/h is 2$/h
+        unit = unit + dollars if unit + dollars in units else dollars + unit
     if unit and unit not in units:
         raise ValueError(f"unit {unit[:20]!r} in {shown} is not known here; try {EXAMPLE[dim]}")
     value = number * units.get(unit, 1.0)

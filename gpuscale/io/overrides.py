@@ -144,10 +144,9 @@ def _key(at: Any, part: str, setting: Setting, path: Sequence[str | int]) -> str
     else:
         known = [str(k) for k in at]
     before = ".".join((setting.parts[0], *map(str, path)))
-    error = unknown_name("--set key", f"{before}.{part}", [])
     close = _closest(part, known)
-    error.hint = f"did you mean `{before}.{close}`?" if close else f"keys: {', '.join(known)}"
-    raise error
+    hint = f"did you mean `{before}.{close}`?" if close else f"keys: {', '.join(known)}"
+    raise unknown_name("--set key", f"{before}.{part}", [], hint)
 
 
 def _closest(part: str, known: Sequence[str]) -> str:

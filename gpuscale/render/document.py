@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from textwrap import wrap
 from typing import Any, NamedTuple
 
 from gpuscale.core.dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from gpuscale.core.quantity import dimension_of, format_si
 from gpuscale.core.records import Term
 from gpuscale.errors import unknown_name
 from gpuscale.foreign import clean
+from gpuscale.render.fit import folded
 
 
 def in_unit(key: str, value: Any) -> str:
@@ -252,16 +251,8 @@ def lines_of(block: Summary, width: int = 0) -> list[tuple[str, str, str, str]]:
     return found
 
 
-UNIT = re.compile(r"(?<=\d) (?=%|[A-Za-z]{1,4}\b)")
-"""Between a number and its unit, where no line is cut."""
-
-
 def _cut(text: str, width: int) -> list[str]:
-    said = clean(text).replace("\n", " ")
-    if not width:
-        return [said]
-    lines = wrap(UNIT.sub("\xa0", said), width, break_on_hyphens=False)
-    return [line.replace("\xa0", " ") for line in lines]
+    return folded(clean(text).replace("\n", " "), width)
 
 
 BAR_WIDTH = 40

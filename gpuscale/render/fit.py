@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from textwrap import wrap
 
@@ -34,12 +35,22 @@ def _least(cells: Sequence[str], whole: bool) -> int:
     return min(LONGEST_WORD, max(map(len, words), default=0))
 
 
+UNIT = re.compile(r"(?<=\d) (?=%|[A-Za-z]{1,4}\b)")
+"""Between a number and its unit, where no line is cut."""
+
+
 def folded(text: str, width: int) -> list[str]:
-    """Text in lines of a width, cut at words; what it is indented by, every line is."""
+    """Text in lines of a width, cut at words; what it is indented by, every line is.
+
+    >>> folded("it takes 24 % of it", 11)
+    ['it takes', '24 % of it']
+    """
     if not width or len(text) <= width:
         return [text]
     indent = " " * min(len(text) - len(text.lstrip()), width // 2)
-    return wrap(text, width, break_on_hyphens=False, subsequent_indent=indent) or [""]
+    whole = UNIT.sub("\xa0", text)
+    lines = wrap(whole, width, break_on_hyphens=False, subsequent_indent=indent) or [""]
+    return [line.replace("\xa0", " ") for line in lines]
 
 
 def lines_needed(text: str, width: int) -> int:

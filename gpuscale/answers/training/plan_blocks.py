@@ -63,7 +63,7 @@ def answer_facts(r: PlanResult, e: Estimate, site_measured: bool = False) -> Fac
             if len(set(r.stage_layers)) > 1
             else []
         ),
-        *([("passed over", degrees(o.layout), passed_text(o))] if o else []),
+        *([("passed over", degrees(o.layout), passed_text(o, r.layout))] if o else []),
         ("step, expected", seconds(r.step_s), f"{maturity_words(r)}, {low_high}"),
         *maturity_rows(r),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),

@@ -165,10 +165,12 @@ def memory_interval_text(r: PlanResult) -> str:
     return text
 
 
-def passed_text(passed: PassedOver) -> str:
+def passed_text(passed: PassedOver, chosen: Layout) -> str:
     """Say what the fastest layout would gain, and what experts avoid in it."""
-    gain = f"{sharding(passed.layout)}, {100 * passed.gain_frac:.1f} % faster by the model"
-    return f"{gain}; experts avoid {', '.join(passed.risks)}"
+    other = passed.layout
+    how = details(other) if degrees(other) == degrees(chosen) else sharding(other)
+    avoid = f"; experts avoid {', '.join(passed.risks[:3])}" if passed.risks else ""
+    return f"{how}, computed {percent(passed.gain_frac)} faster{avoid}"
 
 
 def counts_text(counts: Counts, interrupted: bool = False) -> str:

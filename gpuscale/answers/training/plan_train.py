@@ -22,6 +22,7 @@ from gpuscale.answers.training.plan_text import (
     degrees,
     details,
     number,
+    passed_text,
     percent,
     seconds,
 )
@@ -46,13 +47,12 @@ def plan_summary(
     """Verdict, layout, time, memory, money, bottleneck, what helps, what was taken, what next."""
     tone = summary.tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
     o, width = r.passed_over, r.memory_interval_factor_80
-    passed = percent(o.gain_frac) if o else ""
     ends = r.peak_bytes / width, r.peak_bytes * width
     points = [
         Point("verdict", verdict(case, r), tone=tone),
         *([Point("idle", line)] if idle and (line := idle.line(case, r.tokens_per_s)) else []),
         Point("layout" if r.fits else "closest", degrees(r.layout), details(r.layout)),
-        *([Point("passed over", degrees(o.layout), f"{passed} faster by the model")] if o else []),
+        *([Point("passed over", degrees(o.layout), passed_text(o, r.layout))] if o else []),
         *_bolder_points(r),
         *_time_points(r),
         summary.memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
@@ -274,6 +274,7 @@ def document_of(
         warnings=(
             *case.loaded.warnings,
             *case.left_out,
+            *(["--tokens is less than one batch"] if r.run and r.run.n_steps < 1.0 else ()),
             *(age_warnings(r.bill.rate) if r.bill else ()),
         ),
         answered_no=not r.fits,

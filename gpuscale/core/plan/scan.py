@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.plan.records import ScanRow
+from gpuscale.core.quantity import format_si
 from gpuscale.core.run.time import SECONDS_PER_DAY
 
 
@@ -34,9 +35,9 @@ def _held(row: ScanRow, c: Conditions) -> list[tuple[float | None, str]]:
         over = None if row.days is None else row.days * SECONDS_PER_DAY / c.deadline_s
         found.append((over, f"{have} > {c.deadline_s / SECONDS_PER_DAY:,.4g} days"))
     if c.budget_usd is not None:
-        have = "no price" if row.usd is None else f"{row.usd / 1e6:,.3g} MUSD"
+        have = "no price" if row.usd is None else format_si(row.usd, "usd", 3)
         over = None if row.usd is None else row.usd / c.budget_usd
-        found.append((over, f"{have} > {c.budget_usd / 1e6:,.4g} MUSD"))
+        found.append((over, f"{have} > {format_si(c.budget_usd, 'usd', 3)}"))
     if (least := c.mfu_at_least) is not None:
         found.append((least / row.mfu, f"MFU {100 * row.mfu:.1f} % < {100 * least:.4g} %"))
     if (most_s := c.max_step_s) is not None:
