@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, fields_of
 from gpuscale.core.layout import Layout
+from gpuscale.core.quantity import UNITS
 from gpuscale.core.settings import GRADIENT_BYTES
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.spec_errors import checked
@@ -147,12 +148,8 @@ def command_line(question: type[Question], given: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-UNITS_TYPED = {
-    "tokens": {"T": 1e12, "B": 1e9, "M": 1e6},
-    "count": {"T": 1e12, "B": 1e9, "M": 1e6},
-    "s": {"d": 86400.0, "h": 3600.0},
-}
-"""Dimension -> units in which a number is typed where it is round in them."""
+TYPED = {"tokens": ("T", "B", "M", ""), "count": ("T", "B", "M", ""), "s": ("d", "h", "s")}
+"""Dimension -> units in which a number is typed: the first in which it is whole, else the last."""
 
 
 def typed(value: Any, dim: str = "") -> str:
@@ -163,11 +160,10 @@ def typed(value: Any, dim: str = "") -> str:
     >>> typed(1.5e13, "tokens"), typed(1234567.0, "tokens"), typed(2592000.0, "s"), typed(0.5, "s")
     ('15T', '1234567', '30d', '0.5s')
     """
-    if isinstance(value, float) and dim in UNITS_TYPED:
-        for unit, factor in UNITS_TYPED[dim].items():
-            if (n := value / factor) >= 1.0 and f"{n:.15g}" == f"{n:.4g}":
-                return f"{n:.4g}{unit}"
-        return f"{value:.15g}" + ("s" if dim == "s" else "")
+    if isinstance(value, float) and dim in TYPED:
+        whole = (unit for unit in TYPED[dim] if value % UNITS[dim][unit] == 0.0)
+        unit = next(whole, TYPED[dim][-1])
+        return f"{value / UNITS[dim][unit]:.15g}{unit}"
     if isinstance(value, Mapping):  # of prices
         return ",".join(f"{k}={v:g} USD/h" if k else f"{v:g} USD/h" for k, v in value.items())
     if isinstance(value, tuple):

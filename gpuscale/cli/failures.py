@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -63,7 +64,6 @@ def usage_error(error: Any) -> GpuscaleError:
 def _extra(text: str, command: str) -> str:
     """Say what arguments too many mean: the rest of a name, a GPU, how many, or a size."""
     from gpuscale.answers.ask import fields_of
-    from gpuscale.answers.values import quantity
     from gpuscale.io.presets import find_preset
 
     extras, said = text.rpartition("(")[2].rstrip(") ").split(), words()
@@ -83,12 +83,8 @@ def _extra(text: str, command: str) -> str:
             found.append(f"--gpu {extra}")
         elif extra.isdecimal() and "gpus" in known:
             found.append(f"--gpus {extra}")
-        elif "bytes" in known:
-            try:
-                quantity(extra, "bytes", "--bytes")
-            except GpuscaleError:
-                continue
-            return f"the size is an option: --bytes {extra}"
+        elif "bytes" in known and re.fullmatch(r"[\d.]+[KMGT]?i?B", extra):
+            found.append(f"--bytes {extra}")
     return f"give it as an option: {' '.join(found)}" if found else ""
 
 

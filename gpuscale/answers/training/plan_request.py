@@ -148,7 +148,11 @@ def with_job(asked: Plan) -> tuple[Plan, dict[str, str]]:
     table, keys = parse_toml(text, name), (*FLAGS, "pipeline_layout", *job_keys(type(asked)))
     options = {o: field for o, field in option_names(type(asked)).items() if field in keys}
     layout = fields_named(table.pop("layout", {}), options, f"[layout] of {name}")
-    values = {k: _text(v) for k, v in {**layout, **fields_named(table, options, name)}.items()}
+    known = fields_of(type(asked))
+    values = {
+        k: _text(v, known[k][0].dim)
+        for k, v in {**layout, **fields_named(table, options, name)}.items()
+    }
     lines = {
         one.split("=")[0].strip().replace("-", "_"): f"{name}:{i}"
         for i, one in reversed([*enumerate(text.splitlines(), 1)])
@@ -158,7 +162,6 @@ def with_job(asked: Plan) -> tuple[Plan, dict[str, str]]:
     for one, other in (("batch_tokens", "global_batch"), ("global_batch", "batch_tokens")):
         if getattr(asked, one):
             values.pop(other, None)
-    known = fields_of(type(asked))
     wanted: dict[str, Any] = {
         k: v for k, v in values.items() if getattr(asked, k) in ((), None, known[k][0].default)
     }
@@ -184,10 +187,12 @@ def _said(asked: Plan) -> dict[str, Any]:
     return found
 
 
-def _text(value: Any) -> Any:
+def _text(value: Any, dim: str = "") -> Any:
     """Numbers, booleans and lists as the text that the flag of the same name takes."""
     if isinstance(value, bool):
         return "on" if value else "off"
+    if dim == "s" and not isinstance(value, str):
+        return f"{value}s"
     plain = isinstance(value, list) and all(isinstance(v, str | int | bool) for v in value)
     return typed(tuple(map(_text, value)) if plain else value)
 
