@@ -6,7 +6,6 @@ in `core.run`, the offers, sites and readings in `io.run`.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Question, amount, flag, text
@@ -34,11 +33,6 @@ def read_price(value: Any, label: str = "--price") -> float:
     """
     from gpuscale.answers.values import quantity
 
-    if isinstance(value, str) and re.fullmatch(r"\s*-?[\d._]+\s*", value):
-        shown = value.strip()
-        raise GpuscaleError(
-            f"{label} {shown}: a price needs its unit", f"of one GPU: {label} '{shown} USD/h'"
-        )
     return quantity(value, "usd_per_hour", label, most=1e6)
 
 

@@ -63,6 +63,9 @@ SMALLEST = 1e-30
 _POWERS = re.compile(r"^(\s*[\d_.]+\s*)([kKmM])(?=\s*(?:tokens)?\s*$)")
 """Sequence lengths and contexts: 32k is 32,768 and 1M is 1,048,576, as models are named."""
 
+NEED_UNIT = {"s": "Ns, Nh or Nd", "usd_per_hour": "'N USD/h', of one GPU"}
+"""What a text has no usual unit for: a price may be of a node or a month, a time in ms or days."""
+
 MOST = 1e15
 """Largest count that is accepted for a size; far beyond any machine."""
 
@@ -86,9 +89,10 @@ def quantity(
     1000000000.0
     """
     value = _number(text, dim, name)
-    if dim == "s" and value and isinstance(text, str) and text.strip()[-1:].isdigit():
-        shown = text.strip()[:40]
-        raise GpuscaleError(f"{name} {shown}: a time needs its unit", f"{name} {shown}s, or h, d")
+    if dim in NEED_UNIT and value and isinstance(text, str) and text.strip()[-1:].isdigit():
+        shown, what = text.strip()[:40], "a time" if dim == "s" else "a price"
+        hint = f"{name} {NEED_UNIT[dim].replace('N', shown)}"
+        raise GpuscaleError(f"{name} {shown}: {what} needs its unit", hint)
     if value == 0 and zero:
         return 0.0
     if not value >= SMALLEST:

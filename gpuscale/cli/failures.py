@@ -14,14 +14,6 @@ from gpuscale.answers.called import called, owners
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.errors import GpuscaleError, typo_of
 
-_PLAINER = (
-    ("Value error, ", ""),
-    ("argument(s)", "arguments"),
-    ("Input should be a valid integer, unable to parse string as an integer", "not a whole number"),
-    ("Input should be a valid number, unable to parse string as a number", "not a number"),
-    ("Input should be", "must be"),
-)
-
 
 def usage_error(error: Any) -> GpuscaleError:
     """Turn a parser's own complaint (wrong option, missing argument) into ours."""
@@ -34,9 +26,7 @@ def usage_error(error: Any) -> GpuscaleError:
     said = called(option, question_of(name) if name in COMMANDS else None) if option else ""
     bare = option.lstrip("-")
     close = typo_of(bare, [o.lstrip("-") for o in alike]) if len(bare) > 2 else ""
-    text = " ".join(text.split()).rstrip(".").replace("'", "`")
-    for theirs, ours in _PLAINER:
-        text = text.replace(theirs, ours)
+    text = " ".join(text.split()).rstrip(".").replace("'", "`").replace("argument(s)", "arguments")
     if option[1:2].isdigit():
         text = f"`{option}` is not an option"
         hint = "a negative number is not accepted here"

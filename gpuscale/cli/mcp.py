@@ -11,6 +11,7 @@ import inspect
 import os
 import re
 from collections import OrderedDict
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.answer import ask
@@ -196,19 +197,16 @@ def in_tools(text: str) -> str:
 
 
 _kept: OrderedDict[str, Document] = OrderedDict()
+_numbers = count(1)
 
 
 def keep(document: Document) -> str:
     """Keep an answer for a while; its address."""
-    address = f"gpuscale://answer/{keep.count}"  # type: ignore[attr-defined]
-    keep.count += 1  # type: ignore[attr-defined]
+    address = f"gpuscale://answer/{next(_numbers)}"
     _kept[address] = document
     while len(_kept) > KEPT:
         _kept.popitem(last=False)
     return address
-
-
-keep.count = 1  # type: ignore[attr-defined]
 
 
 def read(address: str) -> tuple[str, str]:

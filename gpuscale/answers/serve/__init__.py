@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpuscale.answers import options
+from gpuscale.answers import options, values
 from gpuscale.answers.ask import Asked, Converted, Swept, Value, amount, flag, text, texts, whole
 from gpuscale.answers.money import Priced, read_price
 from gpuscale.answers.serve import reading
 from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
+from gpuscale.errors import unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.capacity import LatencyLimit
@@ -28,14 +29,10 @@ PROMPT_TOKENS = 1024.0
 
 
 def _share(value: Any, label: str) -> float:
-    from gpuscale.answers.values import quantity
-
-    return quantity(value, "frac", label, most=0.99, zero=True)
+    return values.quantity(value, "frac", label, most=0.99, zero=True)
 
 
 def _launches(value: Any, label: str) -> tuple[str, ...]:
-    from gpuscale.errors import unknown_name
-
     given = value.split(",") if isinstance(value, str) else list(value)
     found = tuple(str(v).strip().lower() for v in given)
     for name in found:
@@ -46,9 +43,7 @@ def _launches(value: Any, label: str) -> tuple[str, ...]:
 
 def _gpus(value: Any, label: str) -> Any:
     """Read the number of GPUs, or of a range or list the numbers."""
-    from gpuscale.answers.values import whole
-
-    found = options.several(value, label, lambda v: whole(v, label, least=1, most=1e5))
+    found = options.several(value, label, lambda v: values.whole(v, label, most=1e5))
     return found[0] if len(found) == 1 else found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.values import quantity
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 
@@ -47,7 +48,7 @@ def lengths(value: Any, label: str) -> Lengths:
         raise GpuscaleError(f"{label}: {kind} takes {wanted[kind]} numbers", LENGTHS_HINT)
     a = _tokens(parts[0], label)
     if kind == "lognormal":
-        return Lengths(kind, a, _number(parts[1], f"{label}: sigma", 0.0, 3.0))
+        return Lengths(kind, a, quantity(parts[1], "count", f"{label}: sigma", most=3.0, zero=True))
     if kind == "uniform":
         b = _tokens(parts[1], label)
         if b < a:
@@ -57,19 +58,7 @@ def lengths(value: Any, label: str) -> Lengths:
 
 
 def _tokens(value: Any, label: str) -> float:
-    from gpuscale.answers.values import quantity
-
     return quantity(value, "positions", label, least=1.0, most=MOST_TOKENS)
-
-
-def _number(text: str, label: str, least: float, most: float) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        raise GpuscaleError(f"{label}: {text.strip()[:40]!r} is not a number") from None
-    if not least <= found <= most:
-        raise GpuscaleError(f"{label} must be between {least:g} and {most:g}, got {found:g}")
-    return found
 
 
 def rate(value: Any, label: str) -> float:
@@ -78,8 +67,6 @@ def rate(value: Any, label: str) -> float:
     >>> rate("300/min", "--rate"), rate(5, "--rate")
     (5.0, 5.0)
     """
-    from gpuscale.answers.values import quantity
-
     number, slash, unit = str(value).partition("/")
     unit = unit.strip().lower()
     if unit not in PER or (slash and not unit):
@@ -93,7 +80,6 @@ def limit(value: Any, label: str) -> LatencyLimit:
     >>> limit("p99:1s", "--ttft"), limit("30ms", "--tpot")
     (LatencyLimit(statistic='p99', at_most_s=1.0), LatencyLimit(statistic='p95', at_most_s=0.03))
     """
-    from gpuscale.answers.values import quantity
     from gpuscale.core.serving.capacity import LatencyLimit
     from gpuscale.core.serving.percentiles import STATISTICS
 
@@ -244,7 +230,7 @@ def draft(value: Any, label: str) -> Draft:
     kinds = ("mtp", "eagle", "eagle3", "medusa", "ngram")
     if kind not in kinds:
         raise unknown_name(f"{label}:", kind, kinds, f"as mtp:3; known: {', '.join(kinds)}")
-    n = _number(count, f"{label}: tokens", 1, 64) if colon else 1.0
+    n = quantity(count, "count", f"{label}: tokens", least=1, most=64) if colon else 1.0
     return Draft(kind, int(n))
 
 
@@ -261,7 +247,7 @@ def acceptance(value: Any, label: str) -> tuple[float, ...]:
         text = str(part).strip()
         share = text.removesuffix("%")
         most = 100.0 if text != share else 65.0 if len(given) == 1 else 1.0
-        one = _number(share, label, 0.0, most)
+        one = quantity(share, "count", label, most=most, zero=True)
         found.append(one / 100.0 if text != share else one)
     return tuple(found)
 
@@ -303,10 +289,10 @@ def adapters(value: Any, label: str) -> Adapters:
         return value
     found = {"rank": 16.0, "n": 1.0}
     for part in str(value).split(","):
-        name, equals, number = part.partition("=")
-        if name.strip() not in found or not equals:
+        name, equals, number = map(str.strip, part.partition("="))
+        if name not in found or not equals:
             raise GpuscaleError(f"{label}: {part.strip()[:40]!r} is not known", "as rank=16,n=8")
-        found[name.strip()] = _number(number, f"{label}: {name.strip()}", 1, 1e5)
+        found[name] = quantity(number, "count", f"{label}: {name}", least=1, most=1e5)
     return Adapters(int(found["rank"]), int(found["n"]))
 
 
