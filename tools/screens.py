@@ -14,7 +14,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from gpuscale.cli import parser
+from gpuscale.cli import answering
 from gpuscale.cli.app import run
 from gpuscale.render.document import Document, layer
 from gpuscale.render.text import bare, lines
@@ -53,18 +53,18 @@ def screens(document: Document) -> str:
 def answered(command: str) -> Document:
     """Answer of a command."""
     found: list[Document] = []
-    ask = parser.ask
+    ask = answering.ask
 
     def kept(*asked: object) -> Document:
         found.append(ask(*asked))  # type: ignore[arg-type]
         return found[-1]
 
-    parser.ask = kept
+    answering.ask = kept
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             run(shlex.split(command))
     finally:
-        parser.ask = ask
+        answering.ask = ask
     return found[-1]
 
 

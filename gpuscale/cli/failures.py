@@ -64,8 +64,8 @@ def _extra(text: str, command: str) -> str:
         joined = f"{before}-{extra}".lower()
         if any(find_preset(kind, joined) for kind in ("model", "gpu", "cluster")):
             return f"did you mean `{joined}`?"
-        if before[:1].isdecimal() and extra.isalnum():
-            comma = "," if extra.isdecimal() else ""  # 64 32, or 30 days
+        comma = "," if extra.isdecimal() and "gpus" in known else ""  # 64 32, or 30 days
+        if before[:1].isdecimal() and (comma or extra.isalpha()):
             return f"a value has no blank: {before}{comma}{extra}"
         if extra[0] in "\u2013\u2014\u2212":  # a dash that was typed for two hyphens
             return f"write two hyphens: --{extra.lstrip(extra[0])}"
@@ -88,7 +88,7 @@ def begins_with_no_command(args: Sequence[str]) -> str:
             return f"`{name}` is a model: `gpuscale plan {name} --gpus 8`, or `memory`, `serve`"
         if find_preset("gpu", name):
             return f"`{name}` is a GPU: `gpuscale presets {name}`, or --gpu {name} of a command"
-    return "the command comes first; list them with `gpuscale --help`"
+    return "list them with `gpuscale --help`"
 
 
 def report_error(error: GpuscaleError) -> None:

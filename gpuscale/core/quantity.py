@@ -104,6 +104,8 @@ def parse(text: str, dim: str) -> float:
     50000000000.0
     >>> parse("15T", "tokens")
     15000000000000.0
+    >>> parse("$5M", "usd"), parse("$2/h", "usd_per_hour")
+    (5000000.0, 2.0)
     """
     units = UNITS["tokens" if dim == "positions" else dim]
     shown = repr(text if len(text) <= 40 else text[:37] + "...")

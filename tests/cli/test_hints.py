@@ -34,6 +34,32 @@ def test_another_product_is_no_typing_mistake(name, other):
 
 
 NAMED_HERE = [
+    ("llama3 70b --gpus 8", "`llama3-70b` is a model: `gpuscale plan llama3-70b --gpus 8`"),
+    ("h100", "`h100` is a GPU"),
+    ("help nosuch", "gpuscale --help"),
+    ("flops llama3-8b", "gpuscale model"),
+    ("--gpus 8 plan llama3-8b", "`gpuscale plan ... --gpus`"),
+    ("plan llama3-8b 8 h100", "--gpus 8 --gpu h100"),
+    ("plan llama3-8b --gpsu 8", "`--gpus`"),
+    ("plan llama3-8b --gpus 8xh100", "h100 with --gpus 8"),
+    ("plan llama3-8b \u2014gpus 8", "two hyphens: --gpus"),
+    ("plan llama3-8b --gpus 64 128", "64,128"),
+    ("checkpoint llama3-8b --time 30 days", "30days"),
+    ("plan llama3-8b --gpus 8 --deadline 30", "--deadline 30s, 30h or 30d"),
+    ("plan llama3-8b --gpus 8 --days 30", "--deadline (as 30d"),
+    ("plan llama3-8b --gpus 8 --mfu 40%", "--mfu-at-least"),
+    ("plan llama3-8b --gpus 8 --color never", "NO_COLOR=1"),
+    ("plan llama3-8b --gpus 8 --quiet", "--show summary"),
+    ("plan llama3-8b --gpus 8 -j", "--format json"),
+    ("plan llama3-8b --gpus 8 --show", "gpuscale plan --help"),
+    ("memory llama3-8b --gpus 8 --json=yes", "`--json` alone"),
+    ("memory llama3-8b --gpu a100 80gb", "`a100-80gb`"),
+    ("memory llama3-8b --recompute", "gpuscale memory --help"),
+    ("plan llama3-8b --gpus 8 --set gpu.memory=96GB", "gpu.hbm_bytes"),
+    ("collective all-reduce 1GB --gpus 8", "h100 1GB"),
+    ("matmul-time 8192 8192 8192", "the name of a GPU"),
+    ("matmul-time h100 8192x8192x8192", "gpuscale matmul-time b200 64 4096 8192"),
+    ("compare h100 vs a100", "gpuscale compare h100 a100"),
     ("memory llama3-8b --lora", "--method lora"),
     ("memory llama3-8b --batch 4", "--global-batch"),
     ("serve llama3-8b --batch-size 4", "--concurrency (requests in flight)"),
@@ -141,3 +167,32 @@ def test_usual_models_are_themselves(name):
     r = invoke("model", name)
     assert r.returncode == 0
     assert r.stdout.lower().startswith(name.partition("-")[0])
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("plan llama3-8b --gpus 8,000", "8000"),
+        ("plan llama3-8b --gpus 1,024", "1024"),
+        ("plan llama3-8b --gpus 8 --tokens 1,000,000", "1000000"),
+        ("plan llama3-8b --gpus 8 --budget 1,000USD", "1000USD"),
+    ],
+)
+def test_thousands_have_no_comma(line, written):
+    r = invoke(*line.split())
+    assert (r.returncode, r.stdout) == (2, "")
+    assert f" has commas; write {written}\n" in r.stderr
+
+
+def test_a_size_beyond_the_limit_is_written_out():
+    r = invoke("plan", "llama3-8b", "--gpus", "99999999")
+    assert "must be between 1 and 4,194,304, got 99,999,999" in r.stderr
+
+
+def test_help_behind_a_command_is_its_help():
+    assert invoke("plan", "help").stdout == invoke("plan", "--help").stdout
+
+
+def test_a_run_of_less_than_a_batch_is_doubted():
+    r = invoke("plan", "llama3-8b", "--gpus", "8", "--tp", "1", "--pp", "1", "--tokens", "15")
+    assert r.returncode == 0 and "--tokens is less than one batch" in r.stderr
