@@ -53,7 +53,7 @@ def typo_of(name: str, known: Iterable[str]) -> str:
     product = any(c.isdigit() for c in wanted)
     limit = 1 if len(wanted) < (10 if product else 6) else 2 if len(wanted) < 16 else 3
     found = [
-        (distance, abs(len(other) - len(wanted)), other)
+        (distance, sorted(other) != sorted(wanted), other)  # letters swapped first
         for other in known
         if abs(len(other) - len(wanted)) <= limit
         and _same_digits(wanted, other.lower())

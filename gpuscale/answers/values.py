@@ -89,14 +89,14 @@ def quantity(
     1000000000.0
     """
     value = _number(text, dim, name)
-    if dim in NEED_UNIT and value and isinstance(text, str) and text.strip()[-1:].isdigit():
-        shown, what = text.strip()[:40], "a time" if dim == "s" else "a price"
-        hint = f"{name} {NEED_UNIT[dim].replace('N', shown)}"
-        raise GpuscaleError(f"{name} {shown}: {what} needs its unit", hint)
     if value == 0 and zero:
         return 0.0
     if not value >= SMALLEST:
         raise GpuscaleError(f"{name} must be above 0, got {str(text).strip()[:40]}")
+    if dim in NEED_UNIT and isinstance(text, str) and text.strip()[-1:].isdigit():
+        shown, what = text.strip()[:40], "a time" if dim == "s" else "a price"
+        hint = f"{name} {NEED_UNIT[dim].replace('N', shown)}"
+        raise GpuscaleError(f"{name} {shown}: {what} needs its unit", hint)
     if not least <= value <= most:
         dim = "tokens" if dim == "positions" else dim
         shown = format_si(value, dim) if value < 1e30 else f"{value:g}"
