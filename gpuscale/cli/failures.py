@@ -44,8 +44,7 @@ def usage_error(error: Any) -> GpuscaleError:
         if said_command and _args[0] != said_command:
             hint = f"the command comes first: `gpuscale {said_command} ... {option}`"
     else:
-        command = name if name in COMMANDS else next((w for w in _args if w in COMMANDS), "")
-        hint = f"see `{' '.join(filter(None, ('gpuscale', command)))} --help`"
+        hint = f"see `{' '.join(('gpuscale', *(w for w in _args[:1] if w in COMMANDS)))} --help`"
         if "issing" in text[:10] and name in COMMANDS:
             hint = f"for example `{question_of(name).EXAMPLE}`"
     return GpuscaleError(text[:1].lower() + text[1:], hint)
@@ -82,8 +81,7 @@ def begins_with_no_command(args: Sequence[str]) -> str:
     """Say what a line without a command may be: of a model, a GPU, a number of them."""
     from gpuscale.io.presets import find_preset
 
-    joined = "-".join(args[:2]).lower()
-    for name in (joined, args[0]):
+    for name in ("-".join(args[:2]).lower(), args[0]):
         if find_preset("model", name):
             return f"`{name}` is a model: `gpuscale plan {name} --gpus 8`, or `memory`, `serve`"
         if find_preset("gpu", name):
