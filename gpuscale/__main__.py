@@ -1,10 +1,14 @@
 """Entry point: `gpuscale` and `python -m gpuscale`."""
 
+import atexit
+import gc
 import sys
 
 
 def main() -> None:
     """Run the command line; a Ctrl-C is exit 130 from the first import on."""
+    gc.set_threshold(500_000)  # in one command the collector finds next to nothing,
+    atexit.register(gc.freeze)  # nor at its end
     try:
         from gpuscale.cli.failures import mend
 

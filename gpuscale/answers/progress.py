@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 Listener = Callable[[float | None, str], None]
 """Takes the share done, 0 to 1, and words for it; None: nothing is under way."""
@@ -26,18 +24,6 @@ def under_way(words: str, done: int, of: int) -> None:
 def _tell(share: float | None, words: str = "") -> None:
     for listener in _listeners:
         listener(share, words)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Leave many small records without cycles alone, which the collector would look through."""
-    collected = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collected:
-            gc.enable()
 
 
 class Progress:

@@ -6,8 +6,9 @@ They are schemas for pydantic, which core itself does not import.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.quantity import MAX_ABS, parse
 
 STRICT: dict[str, str | bool] = {"extra": "forbid", "allow_inf_nan": False}

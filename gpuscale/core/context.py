@@ -7,9 +7,8 @@ all the same work. Weights, activations and memory do not depend on the kind.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 
 
 class Exchange(NamedTuple):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import exp, fsum, log
-from typing import NamedTuple
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.numeric import Z80, below, reached
 
 MATURITIES = ("tuned", "as-it-comes", "script")

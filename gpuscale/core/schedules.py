@@ -8,9 +8,8 @@ order. Two lists of the same schedule differ only in length, so a long step has 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 
 
 class Pass(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import FinetuneParameters, kept_in
 from gpuscale.core.finetune.rl_estimate import RolloutEngine

@@ -12,9 +12,9 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.formats import FORMATS, format_name, number_format
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import find_preset, is_own, looks_like_path, preset_path

@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
-import statistics
 from functools import lru_cache
-from importlib import resources
 from math import log2
 from pathlib import Path
 from typing import Any, TypeVar
@@ -200,7 +198,7 @@ def offers() -> tuple[Offer, ...]:
     import csv
     import io
 
-    text = (resources.files("gpuscale") / "data" / "offers.csv").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "data" / "offers.csv").read_text(encoding="utf-8")
     rows: list[Table] = list(csv.DictReader(io.StringIO(text)))
     kept = [{name: row[name] for name in Offer.__slots__} for row in rows]
     return tuple(Offer(**r | {"usd_per_gpu_hour": float(r["usd_per_gpu_hour"])}) for r in kept)
@@ -238,7 +236,8 @@ def rent_of(gpu: str, term: str = "on-demand") -> Rate | None:
         f"median of {n} offer{'s' * (n > 1)}",
         newest.isoformat() if dated else "undated",
     )
-    return Rate(statistics.median(prices), prices[0], prices[-1], term, origin, as_of, age_days=age)
+    median = (prices[(n - 1) // 2] + prices[n // 2]) / 2
+    return Rate(median, prices[0], prices[-1], term, origin, as_of, age_days=age)
 
 
 def age_text(rate: Rate) -> str:

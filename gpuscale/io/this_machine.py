@@ -6,11 +6,10 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.errors import GpuscaleError
 
 AUTO = "auto"
@@ -65,6 +64,8 @@ def _run(*words: str) -> str:
     """Output of a tool; empty where it is not there or fails."""
     if shutil.which(words[0]) is None:
         return ""
+    import subprocess
+
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
     except (OSError, subprocess.SubprocessError, ValueError):

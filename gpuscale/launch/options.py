@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from importlib import resources
-from typing import NamedTuple
+from pathlib import Path
 
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.io.text import Table
+
+DATA = Path(__file__).parent / "data"
 
 
 @lru_cache(maxsize=1)
@@ -37,10 +39,7 @@ def known_options(framework: str) -> Options:
     >>> known_options("megatron").arity["--tensor-model-parallel-size"]
     '1'
     """
-    text = (
-        resources.files("gpuscale.launch").joinpath("data", f"{framework}.json").read_text("utf-8")
-    )
-    table = json.loads(text)
+    table = json.loads((DATA / f"{framework}.json").read_text("utf-8"))
     arity = {name: n for n, names in table["options"].items() for name in names.split()}
     return Options(table["version"], arity)
 
@@ -48,7 +47,6 @@ def known_options(framework: str) -> Options:
 @lru_cache(maxsize=8)
 def launch_table(name: str) -> Table:
     """Table of a TOML file of `gpuscale/launch/data`."""
-    from gpuscale.io.text import parse_toml
+    from gpuscale.io.text import read_toml
 
-    file = resources.files("gpuscale.launch").joinpath("data", f"{name}.toml")
-    return parse_toml(file.read_text("utf-8"), file.name)
+    return read_toml(DATA / f"{name}.toml")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from importlib import resources
 
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError
 from gpuscale.foreign import comment, here_document
 from gpuscale.launch.job import TrainingLaunch, Written
+from gpuscale.launch.options import DATA
 
 SERVING_PORT = 8000
 VERSIONS = {
@@ -176,9 +176,8 @@ def filled(template: str, **values: object) -> str:
 
     A key alone on its line is lines, each as far in as the key; none where it has none.
     """
-    text = resources.files("gpuscale.launch").joinpath("data", "wrap", f"{template}.txt")
     made: list[str] = []
-    for line in text.read_text("utf-8").splitlines():
+    for line in (DATA / "wrap" / f"{template}.txt").read_text("utf-8").splitlines():
         if alone := re.fullmatch(r"( *)@(\w+)@", line):
             value = values[alone[2]]
             inner = value if isinstance(value, list) else str(value).splitlines()

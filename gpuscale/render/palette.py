@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import tomli
 
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.words import EVENT_KINDS, MEMORY_PARTS, STEP_PARTS
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from gpuscale.core.bounds import STRICT, Measured
-from gpuscale.core.dataclasses import asdict, dataclass, field, replace
+from gpuscale.core.dataclasses import NamedTuple, asdict, dataclass, field, replace
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

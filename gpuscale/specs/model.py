@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt, Within
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.model.mixers import AnyMixer
 from gpuscale.specs.fields import Name, Spec, Tokens
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.dataclasses import NamedTuple, dataclass, replace
 from gpuscale.core.diagnosis.series import UNITS
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.log_pairs import unit_of

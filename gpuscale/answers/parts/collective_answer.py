@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuscale.answers.changed import changed
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.calibration import collective_interval_s
 from gpuscale.core.network.collective import bandwidths_bytes_per_s, busbw_factor, traffic_factor

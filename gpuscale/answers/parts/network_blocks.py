@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.parts.collective_answer import ExpectedCollective
 from gpuscale.answers.parts.network_wish import counted
-from gpuscale.core.dataclasses import asdict, dataclass
+from gpuscale.core.dataclasses import NamedTuple, asdict, dataclass
 from gpuscale.core.fabric.bill import COLUMNS, Cable, NetworkBill
 from gpuscale.core.fabric.check import CableReport
 from gpuscale.core.fabric.faults import Loss

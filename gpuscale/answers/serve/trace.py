@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.progress import uncollected
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.blocks import figure, inputs_of, limits_text, ms
 from gpuscale.answers.serve.launch import launch_lines
@@ -75,7 +74,6 @@ class TraceAnswer:
     launch: tuple[str, ...]
 
 
-@uncollected()
 def trace_document(asked: Serve) -> Document:
     """Answer for a trace."""
     from gpuscale.io.traces import read_trace

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.legal import refusal, refuse_settings
 from gpuscale.answers.lifetime import life_of
 from gpuscale.answers.money import bill_of, rate_of, stops_per_s
-from gpuscale.answers.progress import uncollected
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.layout import PRECISIONS, Layout
 from gpuscale.core.model.params import count_params
@@ -191,8 +190,7 @@ def solve(
 
     Raises GpuscaleError if no layout meets all pinned values; the message says why.
     """
-    with uncollected():
-        result = search(case.problem, case.space, n_next, progress, **how)
+    result = search(case.problem, case.space, n_next, progress, **how)
     unlimited = how.get("limit_s", INFINITY) == INFINITY  # else there may be slower ones
     refuses = unlimited and case.problem.facts.runs_on.refused
     if result.best is None and refuses and not result.interrupted:

@@ -13,10 +13,10 @@ import math
 import re
 from collections.abc import Mapping
 from itertools import combinations
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from gpuscale.core.bounds import STRICT
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.dataclasses import NamedTuple, dataclass, field
 from gpuscale.core.numeric import Z80
 
 Features = Mapping[str, str | float]

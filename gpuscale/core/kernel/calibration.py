@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import log2
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 from gpuscale.core import bounds
 from gpuscale.core.bounds import STRICT, Within, before
-from gpuscale.core.dataclasses import dataclass, field, replace
+from gpuscale.core.dataclasses import NamedTuple, dataclass, field, replace
 from gpuscale.core.formats import number_format
 
 THOUSANDTH = 1e-3

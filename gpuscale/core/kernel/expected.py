@@ -23,8 +23,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from functools import lru_cache
 from math import ceil, exp, floor, log, tanh
-from typing import NamedTuple
 
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import (
     GENERAL,

@@ -5,9 +5,9 @@ Traffic of a fused core: Dao et al. 2022 (FlashAttention, arXiv:2205.14135), sec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop
 from gpuscale.core.model.flops import ffn_matrix_weights
 from gpuscale.core.model.mixers.kind import Linear

@@ -19,9 +19,8 @@ GPU, one direction. All functions are pure, sizes are floats.
 from __future__ import annotations
 
 from math import exp, log2
-from typing import NamedTuple
 
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.dataclasses import NamedTuple, dataclass, replace
 from gpuscale.core.network.algorithms import ALGORITHMS as NAMED
 from gpuscale.core.network.calibration import KIND, FabricCalibration
 from gpuscale.core.network.collective import OPS as ONE_ARRAY

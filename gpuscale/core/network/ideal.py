@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, lgamma, prod
-from typing import NamedTuple
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.network.collective import (
     approximate_time_s,
     bandwidths_bytes_per_s,

@@ -143,4 +143,5 @@ def tails_of(
         states=tuple(least_states(exchanges)),
         fill=least_fill(schedules),
         least=(exchanges or [Tail()])[-1],
+        fully_sharded=tuple({int(t.zero_stage == 3) for t in exchanges}),
     )

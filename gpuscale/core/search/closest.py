@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import NamedTuple
 
 from gpuscale.core.context import DEFAULT_CONTEXT
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.layout import Layout
 from gpuscale.core.rules import against_refused
 from gpuscale.core.search import space as sp

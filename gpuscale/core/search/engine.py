@@ -19,7 +19,7 @@ from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import pipeline_floor_s
 from gpuscale.core.search.families import family
 from gpuscale.core.search.groups import Groups, Recompute
-from gpuscale.core.search.incumbents import Incumbents
+from gpuscale.core.search.incumbents import Incumbents, Reach
 from gpuscale.core.search.problem import (
     Problem,
     exchange_s,
@@ -67,12 +67,13 @@ class Walk:
         def share(of: Callable[..., burden.Burdens], *job: Any) -> Callable[..., float]:
             return cache(lambda *what: burden.total(of(*what, *job)) if weigh else 0.0)
 
-        self.of_degrees = share(burden.of_degrees, problem.facts, space.domain_gpus)
         self.of_recompute, self.of_states = share(burden.of_recompute), share(burden.of_states)
         self.of_schedule = share(burden.of_schedule, problem.facts.n_layers)
         self.groups = Groups(problem, space)
         self.exposed, self.full = exposed(problem), exposed(problem, "full")
         self.more_is_slower = not any(space.offload_activations)  # else it spares copies
+        self.of_degrees = share(burden.of_degrees, problem.facts, space.domain_gpus)
+        self.known_reach: dict[tuple[object, ...], tuple[float, Reach]] = {}
         self.family_names: dict[tuple[object, ...], frozenset[str]] = {}
         self.late, self.room_bytes = problem.late, problem.room_bytes
         self.some_fits = False  # of the group in hand: fits, or was left out for its time
@@ -84,9 +85,8 @@ class Walk:
         """
         counts, grid, groups = self.counts, group.grid, self.groups
         tails = groups.tails(grid, group.micro_batch_size)
-        names = self.families(grid, group.ep, tails)
-        share = self.of_degrees((grid.tp, grid.cp, grid.pp, group.ep, group.etp, group.order))
-        if self._hopeless(bound_s, share, names):
+        share, reach = self.reach(group, tails)
+        if self._hopeless(bound_s, share, reach):
             return None
         if grid.cp > 1 and not sharp and (sharper := groups.bound_s(group, tails)) > bound_s:
             return sharper
@@ -106,7 +106,7 @@ class Walk:
             for recompute in recomputes:
                 whole = share + self.of_recompute(recompute[0])
                 tight = self._recomputing(
-                    group, tails, recompute, overlap, left, share=whole, names=names
+                    group, tails, recompute, overlap, left, share=whole, reach=reach
                 )
                 skipped = sum(len(s) for v, s in dealt.items() if v not in left)
                 counts.dominated += each * skipped
@@ -125,7 +125,7 @@ class Walk:
         dealt: Dealt,
         *,
         share: float,
-        names: frozenset[str],
+        reach: Reach,
     ) -> Dealt:
         """Evaluate the layouts with one recomputation; those of `dealt` that more of it may help.
 
@@ -146,7 +146,7 @@ class Walk:
         if recompute[1] is None:
             each_s = micro_batch_s(p, shape)
             floor_s = pipeline_floor_s(each_s, pp, m, tails.fill) * self.late
-            if self._hopeless(floor_s, share, names):
+            if self._hopeless(floor_s, share, reach):
                 self.some_fits = True
                 return {}
         helped = large
@@ -160,7 +160,7 @@ class Walk:
                 if not alike:
                     continue
                 stages = stages_of(q, first, shape, vpp)
-                if self._hopeless(m * stages.seconds * self.late, share, names):
+                if self._hopeless(m * stages.seconds * self.late, share, reach):
                     self.some_fits = True
                     continue
                 self.counts.dominated += (each - len(tails.exchanges)) * len(alike)
@@ -180,8 +180,10 @@ class Walk:
         p, counts, pipes, group = self.problem, self.counts, node.pipes, node.group
         grid = group.grid
         name = family(grid.tp, grid.pp, grid.cp, group.ep, tail.zero_stage, tail[3])
+        degrees = (grid.tp, grid.cp, grid.pp, group.ep, group.etp)
+        reach = (name,), ((*degrees, int(tail.zero_stage == 3)),)
         share = node.share + self.of_states(*tail[2:4], *tail[6:8])
-        if self._hopeless(pipes[0][0], share, (name,)):
+        if self._hopeless(pipes[0][0], share, reach):
             self.some_fits = True
             return
         offloads = (tail.offload_optimizer, tail.offload_activations)
@@ -191,7 +193,7 @@ class Walk:
             return
         layout = self.groups.layout(group, node.recompute, node.overlap_tp, tail)
         exchange = exchange_s(p, layout, node.stages) * self.late
-        if self._hopeless(pipes[0][0] + exchange, share, (name,)):
+        if self._hopeless(pipes[0][0] + exchange, share, reach):
             self.some_fits = True
             return
         peak = peak_bytes(p, layout, node.vpp)
@@ -202,7 +204,7 @@ class Walk:
             return
         for pipe, schedule, vpp in pipes:
             whole = share + self.of_schedule(schedule, vpp, grid.pp)
-            if self._hopeless(pipe + exchange, whole, (name,)):
+            if self._hopeless(pipe + exchange, whole, reach):
                 self.some_fits = True
                 continue
             last = tail._replace(schedule=schedule, vpp=vpp)
@@ -212,7 +214,7 @@ class Walk:
                 node.some_too_large = self.some_fits = True
                 continue
             time_s = step_s(p, layout, node.stages)
-            if self._hopeless(time_s, whole, (name,)):
+            if self._hopeless(time_s, whole, reach):
                 self.some_fits = True
                 continue
             found = FoundLayout(time_s * (1.0 + whole), time_s, peak_bytes(p, layout), layout, name)
@@ -223,6 +225,17 @@ class Walk:
             counts.evaluated += 1
             self.some_fits = True
             self.known.note(found)
+
+    def reach(self, group: LayoutGroup, tails: Tails) -> tuple[float, Reach]:
+        """(share of the burden of its degrees, what its layouts can be the best of) of a group."""
+        tp, cp, _, pp, _ = group.grid
+        key = (tp, cp, pp, group.ep, group.etp, group.order, id(tails))
+        found = self.known_reach.get(key)
+        if found is None:
+            grids = tuple((*key[:5], z) for z in tails.fully_sharded)
+            names = self.families(group.grid, group.ep, tails)
+            found = self.known_reach[key] = self.of_degrees(key[:6]), (names, grids)
+        return found
 
     def families(self, grid: ProcessGrid, ep: int, tails: Tails) -> frozenset[str]:
         """Families that layouts of a grid can belong to; each is followed from then on."""
@@ -312,13 +325,17 @@ def _groups(walk: Walk) -> Iterator[tuple[float, LayoutGroup]]:
                 for ep in {min(2, ep) for ep, _ in degrees}:
                     walk.families(grid, ep, tails)
         for ep, etp in degrees:
+            large: dict[tuple[int, str], bool] = {}  # of assemblies and a precision
             for b, tails, of_each, times in batches:
                 for kind in kinds:
                     each_s = times.get((ep, etp, kind), 0.0)
                     if each_s * of_each >= limit_s:
                         continue
                     group = LayoutGroup(grid, ep, etp, b, *kind[:3])
-                    if groups.states_too_large(group, tails) or groups.fits_nowhere(group):
+                    alike = (id(tails), kind[1])
+                    if alike not in large:
+                        large[alike] = groups.states_too_large(group, tails)
+                    if large[alike] or (groups.rooms and groups.fits_nowhere(group)):
                         counts.too_large += outer * tails.n_all
                         continue
                     if not each_s:

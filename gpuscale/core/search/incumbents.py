@@ -6,6 +6,12 @@ from collections.abc import Iterable
 
 from gpuscale.core.search.results import FAMILY_CUTOFF, INFINITY, FoundLayout, SearchResult, grid_of
 
+Grid = tuple[int, ...]
+"""What `grid_of` says of a layout."""
+
+Reach = tuple[Iterable[str], tuple[Grid, ...]]
+"""Families and grids that some layouts can be the best of; no grids: any."""
+
 ALIKE = 1.0 + 1e-12
 """Times whose ratio is less are the same but for rounding."""
 
@@ -18,7 +24,8 @@ class Incumbents:
     ) -> None:
         self.n_next, self.follow_families = n_next, follow_families
         self.result = SearchResult()
-        self.grids: dict[tuple[int, ...], FoundLayout] = {}
+        self.grids: dict[Grid, FoundLayout] = {}
+        self.limits: dict[object, float] = {}  # by families and grids, as of the last found
         self.slowest_s = self.highest_s = limit_s
         self.kth_s = self.fastest_s = self.cutoff_s = INFINITY
         self.all_families: frozenset[str] = frozenset()
@@ -26,17 +33,18 @@ class Incumbents:
     def follow(self, names: frozenset[str]) -> None:
         """Look for the best of these families too."""
         self.all_families |= names
-        self.highest_s = min(self.slowest_s, self._limit(self.all_families) * ALIKE)
+        self.highest_s = min(self.slowest_s, self._limit(self.all_families, ()) * ALIKE)
 
-    def _limit(self, names: Iterable[str]) -> float:
-        """Weighed time above which a layout of these families can no longer matter. [s]."""
-        limit = self.kth_s
+    def _limit(self, names: Iterable[str], grids: Iterable[Grid]) -> float:
+        """Weighed time above which a layout of these families and grids cannot matter. [s]."""
+        best = [self.grids[g].weighed_s if g in self.grids else INFINITY for g in grids]
+        limit = min(self.kth_s, max(best, default=INFINITY))
         for name in names if self.follow_families else ():
             known = self.result.families.get(name)
             limit = max(limit, known.weighed_s if known else self.cutoff_s)
         return limit
 
-    def hopeless(self, time_s: float, share: float, names: Iterable[str]) -> bool:
+    def hopeless(self, time_s: float, share: float, reach: Reach) -> bool:
         """Whether layouts that take at least so long, with such burdens, can no longer matter.
 
         Those that are as good as what is known may: of them the one with least memory is wanted.
@@ -45,11 +53,15 @@ class Incumbents:
             return True
         if time_s <= self.fastest_s * ALIKE:
             return False
-        return time_s * (1.0 + share) > self._limit(names) * ALIKE
+        limit = self.limits.get(reach)
+        if limit is None:
+            limit = self.limits[reach] = self._limit(*reach)
+        return time_s * (1.0 + share) > limit * ALIKE
 
     def note(self, found: FoundLayout) -> None:
         """Keep a layout that is the best of something."""
         result = self.result
+        self.limits.clear()
         if result.fastest is None or found[1:3] < result.fastest[1:3]:
             result.fastest = found
             self.fastest_s = found.step_s

@@ -6,9 +6,9 @@ The formulas are those of `core.step` and `core.memory`, assembled from memoised
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import dataclass, field, replace
+from gpuscale.core.dataclasses import NamedTuple, dataclass, field, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.rules import RuleFacts

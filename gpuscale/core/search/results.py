@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.dataclasses import NamedTuple, dataclass, field
 from gpuscale.core.layout import Layout
 from gpuscale.core.rules import RuleFacts
 from gpuscale.core.search.space import ProcessGrid, Tail
@@ -47,6 +47,7 @@ class Tails(NamedTuple):
     states: tuple[Tail, ...]  # ways to shard that can need least memory
     fill: float  # smallest bubble
     least: Tail  # the one with the least activations, for bounds
+    fully_sharded: tuple[int, ...]  # ZeRO-3: yes, no or both, as `grid_of` says it
 
 
 @dataclass(slots=True)

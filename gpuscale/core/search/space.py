@@ -7,11 +7,10 @@ Dimensions of Narayanan et al. 2021 (arXiv:2104.04473) and Rajbhandari et al. 20
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from gpuscale.core import rules
 from gpuscale.core.context import DEFAULT_CONTEXT
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.layout import ORDERS, RECOMPUTE
 from gpuscale.core.model.params import ModelWeights
 from gpuscale.core.schedules import SCHEDULES

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.model.mixers import AnyMixer
 from gpuscale.core.model.mixers.kind import Scan, Softmax
 from gpuscale.core.step.operators import linear_s, stream_s

@@ -6,8 +6,7 @@ hybrid groups: Zhao et al. 2023 (arXiv:2304.11277, section 3).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.formats import is_narrow, number_format
 from gpuscale.core.layout import Layout
 from gpuscale.core.step.overlap import exposed_s

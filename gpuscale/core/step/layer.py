@@ -6,9 +6,10 @@ Passes and exchanges of tensor and sequence parallelism: Korthikanti et al. 2022
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuscale.core.context import CONTEXT_KINDS, ContextShape
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.formats import element_bytes, number_format
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.moe import FfnTime, ffn_s

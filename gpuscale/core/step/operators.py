@@ -144,6 +144,7 @@ def isolated_s(
     )
 
 
+@lru_cache(maxsize=65536)
 def linear_s(
     hw: Hardware, m: float, n: float, k: float, precision: str = "bf16", groups: int = 1
 ) -> tuple[float, float]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
 
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.network import expected
 from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration, slowed_link
@@ -63,6 +63,7 @@ def step_fabric(hw: Hardware, frac: float = 1.0) -> FabricCalibration | None:
     )
 
 
+@lru_cache(maxsize=65536)
 def collective_s(
     hw: Hardware,
     op: str,

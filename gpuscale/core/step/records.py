@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 from gpuscale.core.bounds import Among, Overhead, Within
 from gpuscale.core.context import CONTEXT_KINDS
-from gpuscale.core.dataclasses import dataclass, field, fields
+from gpuscale.core.dataclasses import NamedTuple, dataclass, field, fields
 from gpuscale.core.maturity import TUNED, Maturity
 
 if TYPE_CHECKING:
@@ -73,9 +73,11 @@ class StepForm:
         return left.get(graphs, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Hardware:
     """A GPU in its cluster: data sheet figures and calibrated efficiencies, flat.
+
+    Each is equal to itself alone, so that times are memoised by it without reading 60 values.
 
     Rates are peaks of the data sheet. `arch` and `fabric` are what kernels and collectives reach
     alone, as `matmul-time` and `collective` use them; each `_frac` is the share of that which is

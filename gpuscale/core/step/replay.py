@@ -7,9 +7,8 @@ Dependencies of the passes: Narayanan et al. 2021 (arXiv:2104.04473), figure 4; 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.schedules import Pass
 
 Duration = Callable[[Pass], float]

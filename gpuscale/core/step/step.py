@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from math import fsum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.layout import Layout, meant_recompute
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import layout_activations

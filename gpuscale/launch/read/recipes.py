@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
@@ -16,7 +15,7 @@ from gpuscale.launch.dialects.nested import Nested, dialect
 from gpuscale.launch.dialects.rows import put
 from gpuscale.launch.found import MEGATRON_KEYS, UNSET, Found
 from gpuscale.launch.named import gpu_named
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.options import DATA, launch_table
 from gpuscale.launch.read.keyed import read_bridge, value_of
 from gpuscale.launch.read.program_text import Program
 from gpuscale.launch.read.together import key_values
@@ -48,8 +47,7 @@ MULTIMODAL = r"_vl_|_omni_|audio|^flux|^wan|_vl$"
 
 @lru_cache(maxsize=1)
 def _data() -> Table:
-    text = resources.files("gpuscale.launch").joinpath("data/recipes.json").read_text("utf-8")
-    data: Table = json.loads(text)
+    data: Table = json.loads((DATA / "recipes.json").read_text("utf-8"))
     return data
 
 

@@ -6,13 +6,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib import resources
 
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, dialect, put_shape
 from gpuscale.launch.dialects.rows import Heard, put, put_unheard, whole
 from gpuscale.launch.found import UNSET, Found
-from gpuscale.launch.options import known_options, launch_table
+from gpuscale.launch.options import DATA, known_options, launch_table
 
 _WORDS = launch_table("words")["torchtitan"]
 ENDS = ("first", "last")
@@ -164,9 +163,7 @@ SAID_BY: dict[str, list[str]] = _WORDS["said_by"]
 @lru_cache(maxsize=1)
 def known_configurations() -> dict[str, Table]:
     """Give the configurations of torchtitan's own registries (0.3.0), by name."""
-    folder = resources.files("gpuscale.launch").joinpath("data")
-    table = json.loads(folder.joinpath("torchtitan_configs.json").read_text("utf-8"))
-    return dict(table["configurations"])
+    return dict(json.loads((DATA / "torchtitan_configs.json").read_text("utf-8"))["configurations"])
 
 
 def preset_of(module: str, flavor: str) -> str | None:

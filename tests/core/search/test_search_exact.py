@@ -513,24 +513,37 @@ def test_habits_of_tuned_experts_go_where_a_layout_lets_them(
 def test_what_can_no_longer_matter():
     """Slower than the limit; slower than the fastest and, weighed, than all that it may be."""
     known = Incumbents(0)
-    assert not known.hopeless(1e9, 1.0, ("DP",))  # nothing is known
+    assert not known.hopeless(1e9, 1.0, (("DP",), ()))  # nothing is known
     known.slowest_s = 10.0
-    assert known.hopeless(10.0, 0.0, ("DP",)) and not known.hopeless(9.9, 9.0, ("DP",))
+    assert known.hopeless(10.0, 0.0, (("DP",), ())) and not known.hopeless(9.9, 9.0, (("DP",), ()))
     known.fastest_s = known.kth_s = known.cutoff_s = 4.0
-    assert not known.hopeless(4.0, 9.0, ())  # as fast as the fastest, whatever its burden
-    assert known.hopeless(4.4, 0.0, ()) and known.hopeless(4.1, 0.1, ())
-    known.kth_s = 5.0
-    assert not known.hopeless(4.5, 0.1, ()) and known.hopeless(4.5, 0.2, ())
+    assert not known.hopeless(4.0, 9.0, ((), ()))  # as fast as the fastest, whatever its burden
+    assert known.hopeless(4.4, 0.0, ((), ())) and known.hopeless(4.1, 0.1, ((), ()))
+
+    def now(**values: object) -> None:
+        known.limits.clear()
+        for name, value in values.items():
+            setattr(known, name, value)
+
+    now(kth_s=5.0)
+    assert not known.hopeless(4.5, 0.1, ((), ())) and known.hopeless(4.5, 0.2, ((), ()))
     layout = make_layout(
         problem("dense", 8, 80e9).facts, ProcessGrid(1, 1, "ring", 1, 8), Tail(), ("none", None)
     )
+    grids = ((1, 1, 1, 1, 1, 0), (1, 1, 1, 1, 1, 1))
+    now(grids={grids[0]: FoundLayout(4.6, 4.6, 1.0, layout, "DP")})
+    assert known.hopeless(4.5, 0.1, ((), grids[:1]))  # its grid is known to be faster
+    assert not known.hopeless(4.5, 0.02, ((), grids[:1]))
+    assert not known.hopeless(4.5, 0.1, ((), grids))  # the other one is not known
+    now()
     known.result.families["DP"] = FoundLayout(8.0, 7.0, 1.0, layout, "DP")
-    assert not known.hopeless(7.9, 0.0, ("DP",)) and known.hopeless(8.1, 0.0, ("DP",))
-    assert known.hopeless(7.9, 0.0, ("FSDP",))  # never seen: up to the cutoff
-    known.cutoff_s = 9.0
-    assert not known.hopeless(8.9, 0.0, ("FSDP",))
-    known.follow_families = False
-    assert known.hopeless(7.9, 0.0, ("DP", "FSDP"))
+    assert not known.hopeless(7.9, 0.0, (("DP",), grids[:1]))  # it may be the best of its family
+    assert not known.hopeless(7.9, 0.0, (("DP",), ())) and known.hopeless(8.1, 0.0, (("DP",), ()))
+    assert known.hopeless(7.9, 0.0, (("FSDP",), ()))  # never seen: up to the cutoff
+    now(cutoff_s=9.0)
+    assert not known.hopeless(8.9, 0.0, (("FSDP",), ()))
+    now(follow_families=False)
+    assert known.hopeless(7.9, 0.0, (("DP", "FSDP"), ()))
 
 
 def test_a_problem_is_late_by_its_hosts_its_site_and_its_maturity():

@@ -13,34 +13,34 @@ from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of
 
 FIXED = {"overlap_pp": (True,), "overlap_dp": (True,), "offload_optimizer": (False,)}
 JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
-    ("dense", 8, 80, {}, (38, 0, 2350, 5573)),
-    ("dense", 8, 7, {"offload_optimizer": (False, True)}, (102, 4722, 6890, 4208)),
-    ("dense", 32, 80, {}, (40, 0, 10740, 10978)),
-    ("dense", 32, 7, {}, (36, 2141, 8846, 10735)),
+    ("dense", 8, 80, {}, (18, 0, 2350, 5593)),
+    ("dense", 8, 7, {"offload_optimizer": (False, True)}, (30, 4644, 6988, 4260)),
+    ("dense", 32, 80, {}, (29, 0, 10740, 10989)),
+    ("dense", 32, 7, {}, (15, 2137, 8846, 10760)),
     ("dense", 32, 2, {}, (0, 21758, 0, 0)),
-    ("dense", 32, 4, {"recompute_layers": (1, 2), "recompute": ("full",)}, (15, 9563, 828, 295)),
+    ("dense", 32, 4, {"recompute_layers": (1, 2), "recompute": ("full",)}, (8, 9562, 828, 303)),
     (
         *("dense", 32, 7),
         {"cp": (1, 2, 4), "cp_kind": ("ring", "ulysses"), "order": ORDERS},
-        (33, 1619, 6610, 6920),
+        (15, 1616, 6610, 6941),
     ),
     (
         *("dense", 16, 80),
         {"shard_group_size": (2, 4, 8), "zero_stage": (0, 1, 2, 3), "overlap_dp": (False, True)},
-        (41, 0, 13935, 27562),
+        (29, 0, 13935, 27574),
     ),
-    ("moe", 16, 80, {}, (35, 0, 3745, 47569)),
-    ("moe", 16, 7, {}, (38, 2173, 4890, 44248)),
+    ("moe", 16, 80, {}, (27, 0, 3745, 47577)),
+    ("moe", 16, 7, {}, (19, 2171, 4895, 44264)),
     ("moe", 16, 4, {"etp": (1, 0), "sequence_parallel": (True, False)}, (0, 76257, 0, 0)),
     (
         *("moe", 16, 7),
         {"schedule": ("1f1b", "interleaved", "zb-h1", "dualpipe"), "pp": (2, 4)},
-        (79, 2554, 7302, 32453),
+        (24, 2510, 7341, 32513),
     ),
     (
         *("dense", 16, 7),
         {"offload_activations": (False, True), "overlap_tp": (False, True)},
-        (70, 3677, 0, 30055),
+        (53, 3609, 0, 30140),
     ),
 ]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from gpuscale.core.bounds import NonNegativeInt, PositiveInt
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import ast
 import operator
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.found import UNSET
 
