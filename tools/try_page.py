@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -204,11 +205,13 @@ def first_answers(out: Path, work: Path) -> None:
         found: dict[str, list[dict[str, Any]]] = json.loads(said.stdout)
         return found
 
+    @cache
+    def said(what: str, command: str, given: str) -> Any:
+        one = asked_json(command, given) if what == "answer" else kept_json(command, given, what)
+        return json.loads(one)
+
     def answer(question: dict[str, Any]) -> Any:
-        command, given = question["command"], json.dumps(question["given"])
-        if question["what"] == "answer":
-            return json.loads(asked_json(command, given))
-        return json.loads(kept_json(command, given, question["what"]))
+        return said(question["what"], question["command"], json.dumps(question["given"]))
 
     names = json.loads(names_json())
     results = {task: answer(ask[0])["answer"]["result"] for task, ask in asked().items()}

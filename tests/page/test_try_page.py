@@ -229,6 +229,8 @@ OPTIONS_SAID = (
     ".filter((o) => new RegExp(o + '(?![\\w-])').test(said.textContent)).join() })()"
 )
 """Options that the form has a field for, and that the answer names all the same."""
+LOOKS = (((390, False), (1440, True)), ((390, True), (1440, False)))
+"""Widths and whether dark, by turns: layout is of the width, colours of the scheme."""
 TASKS = ("train", "tune", "serve", "rl", "collective", "diagnose")
 
 
@@ -250,16 +252,15 @@ def test_each_task_answers_before_python_is_there_and_is_accessible(site):
     tab.messages.clear()
     axe = axe_core(folder)
     tab.call("Page.addScriptToEvaluateOnNewDocument", source=SHIFTS)
-    for task in TASKS:
+    for task, looks in zip(TASKS, LOOKS * 3, strict=True):
         tab.open(f"{address}?{task}#task={task}")
         loading = "document.querySelector('#state').textContent.includes('Loading')"
         wait_for(tab, f"({SHOWN}) && {loading}", 5)  # the first answer waits for nothing
         assert float(tab.evaluate("shifts")) < 0.1, f"{task}: what is read jumps"
         assert tab.evaluate(OPTIONS_SAID) == "", task
-        for width in (390, 1440):
+        for width, dark in looks:
             assert at_width(tab, width), (task, width)
-            for dark in (False, True):
-                assert violations(tab, axe, dark) == [], (task, width, dark)
+            assert violations(tab, axe, dark) == [], (task, width, dark)
     assert tab.messages == []
     names = tab.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")
     assert all(name.startswith(("http://127.0.0.1", "data:", "blob:")) for name in names)
@@ -360,13 +361,13 @@ def test_pages_of_the_documentation_are_accessible(site):
     if not (folder / "index.html").exists():
         pytest.skip("the documentation was not built here: no extra docs")
     axe = axe_core(folder)
-    for name in ("index", "tutorial", "gallery", "physics/step", "reference/keys"):
+    names = ("index", "tutorial", "gallery", "physics/step", "reference/keys")
+    for name, looks in zip(names, LOOKS * 3, strict=False):
         tab.open(address.removesuffix("try/") + f"{name}.html")
-        for width in (390, 1440):
+        for width, dark in looks:
             assert at_width(tab, width), (name, width)
             wait_for(tab, SCROLLED_BY_KEYS)  # the theme sees a new width after a moment
-            for dark in (False, True):
-                assert violations(tab, axe, dark) == [], (name, width, dark)
+            assert violations(tab, axe, dark) == [], (name, width, dark)
 
 
 def test_checks_of_practice_and_for_search_engines_hold(site):
