@@ -87,7 +87,7 @@ ASK = """new Promise((done, failed) => {
 })"""
 
 
-EVERY = 40
+EVERY = 300
 """One measured row in so many is scored for the page of scores: its text is tested elsewhere."""
 
 
