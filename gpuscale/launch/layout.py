@@ -17,8 +17,6 @@ DEFAULT_SEQ_LEN = {"trainer": 1024, "torchtitan": 2048}
 """Length that the front end takes where its file names none (its own default); that of others is
 in their presets.
 """
-DEFAULT_MICRO_BATCH = {"trainer": 8, "llama-factory": 8, "unsloth": 8}
-"""Samples a GPU where a file names none: `per_device_train_batch_size` of TrainingArguments."""
 
 
 def layout_of(

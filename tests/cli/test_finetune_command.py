@@ -422,3 +422,49 @@ def test_what_a_plan_switched_on_is_in_its_first_sentence(capsys, n_gpus, length
     _, text, _ = out(capsys, *job.split(), "--seq-len", str(length))
     first = text.splitlines()[0]
     assert words in first and ("not without" in first) == bool(words)
+
+
+def test_mlx_keeps_whole_scores_and_its_files_defaults(capsys):
+    job = ("memory", "qwen3-0.6b", "--gpu", "m4-pro", "--method", "lora", "--software")
+    new, old = (result(capsys, *job, name)[1] for name in ("mlx", "mlx:2025-04"))
+    assert (new["seq_len"], new["micro_batch_size"]) == (2048, 4)
+    assert old["trained_params"] < new["trained_params"]  # q and v before 0.28.4
+    at = ("--seq-len", "4096", "--micro-batch", "1")
+    whole, flash = (
+        result(capsys, *job, "mlx", *at, *x)[1]["peak_bytes"]
+        for x in ((), ("--attention", "flash2"))
+    )
+    assert whole - flash == pytest.approx(16 * 16 * 4096**2 * 2, rel=0.1)  # layers, heads, 16 bits
+
+
+def test_a_block_of_experts_is_gathered_together_where_it_is_a_leaf(capsys):
+    """Qwen3-30B-A3B took 1.6 times as long as QwQ-32B (LLaMA-Factory, issue 7921)."""
+    job = "--method lora --zero 3 --gpu a100-80gb --gpus 8 --software".split()
+
+    def step(model, software):
+        return result(capsys, "plan", model, *job, software)[1]
+
+    leaf, dense = (step(m, "llama-factory:2025-05") for m in ("qwen3-30b-a3b", "qwq-32b"))
+    assert 1.3 < leaf["step_s"] / dense["step_s"] < 2.0
+    assert step("qwen3-30b-a3b", "hf-trainer:2025-05")["step_s"] > 4 * leaf["step_s"]
+    now = step("qwen3-30b-a3b", "llama-factory")
+    assert now["step_s"] < leaf["step_s"] <= now["step_high_s"] * 1.01
+    assert any("one by one before" in text for text in now["taken"])
+
+
+def test_a_step_of_rl_of_no_length_is_open(capsys):
+    job = "plan llama2-13b --method grpo --gpu a800 --gpus 8 --software trl:2025-02 --zero 3"
+    job += " --micro-batch 1 --group 7 --prompts 4"
+    bare, said = (result(capsys, *job.split(), *x)[1] for x in ((), ("--response", "512")))
+    assert bare["step_s"] == said["step_s"] and "--response" in bare["decides"]
+    assert (
+        bare["step_low_s"] < said["step_low_s"] / 2 < said["step_high_s"] * 2 < bare["step_high_s"]
+    )
+
+
+def test_verl_with_megatron_recomputes_experts_alone(capsys):
+    job = ("--method", "grpo", "--software", "verl", "--gpu", "h100", "--tp", "2")
+    dense = result(capsys, "memory", "qwen3-8b", *job, "--gpus", "8")[1]
+    moe = result(capsys, "memory", "qwen3-30b-a3b", *job, "--gpus", "32", "--ep", "8")[1]
+    fsdp = result(capsys, "memory", "qwen3-8b", *job[:-2], "--gpus", "8")[1]
+    assert [r["layout"]["recompute"] for r in (dense, moe, fsdp)] == ["none", "full", "full"]

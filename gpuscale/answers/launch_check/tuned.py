@@ -211,7 +211,8 @@ def tuned(
 
 def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> dict[str, Any]:
     """Say the launch in the options of `memory`; what is taken is added to `found.notes`."""
-    from gpuscale.launch.layout import DEFAULT_MICRO_BATCH, DEFAULT_SEQ_LEN
+    from gpuscale.io.frameworks import framework_habits
+    from gpuscale.launch.layout import DEFAULT_SEQ_LEN
 
     method = found.method if found.method in ("lora", "qlora", "dora") else "full"
     if method in ("lora", "dora") and not found.rl:
@@ -221,7 +222,8 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
         found.notes.append(f"sequences of {length:,} tokens, the trainer's default (--seq-len)")
     parts = ("parameters", "optimizer", "activations")
     offload = [part for part in parts if getattr(found, f"offload_{part}")]
-    micro = found.micro_batch_size or DEFAULT_MICRO_BATCH.get(found.kind, 1)
+    usual = framework_habits(software_of(found), {}).get("micro_batch")
+    micro = found.micro_batch_size or int(str(usual.value) if usual else 1)
     if not found.micro_batch_size:
         found.notes.append(f"micro-batch {micro}, as the files name none")
     weights = None if found.weights == "fp32" else found.weights  # TRL's own habit

@@ -168,16 +168,18 @@ class Asking:
     ) -> tuple[float, float, str]:
         """(least, most) of a step over the mean length that nobody said, and the question. [s]."""
         asked, own = self.asked, e.step.step_s
-        told = asked.response or asked.mean_len or rl.method == "dpo"
-        limited = asked.max_response or asked.max_len or self.costs.max_response
-        if told or not (limited or asked.seq_len):
+        if asked.response or asked.mean_len or rl.method == "dpo":
             return own, own, ""
-        means = [min(f * rl.response_tokens, rl.max_response_tokens) for f in OF_THE_MEAN]
+        limited = asked.max_response or asked.max_len or self.costs.max_response or asked.seq_len
+        longest, mean = rl.max_response_tokens, rl.response_tokens
+        ways = [(min(f * mean, longest), longest) for f in OF_THE_MEAN]
+        ways = ways if limited else [(f * mean, f * longest) for f in OF_NOTHING]
         low, high = (
-            self.estimate(case, replace(rl, response_tokens=mean)).step.step_s for mean in means
+            self.estimate(case, replace(rl, response_tokens=n, max_response_tokens=m)).step.step_s
+            for n, m in ways
         )
-        short, taken = (f"{mean:,.0f} tokens" for mean in (means[0], rl.response_tokens))
-        with_ = f"{time_text(own)} with {taken} on average, {time_text(low)} with {short}"
+        other = f"{time_text(low if limited else high)} with {ways[not limited][0]:,.0f} tokens"
+        with_ = f"{time_text(own)} with {mean:,.0f} tokens on average, {other}"
         return low, high, f"--response: {with_}"
 
     def _rollout_tps(self, case: FinetuneCase, rl: RlJob) -> tuple[int, ...]:
@@ -215,6 +217,9 @@ have them."""
 OF_THE_MEAN = (0.2, 1.6)
 """Mean lengths over that which is taken from the longest alone: prior; published runs have limits
 of 1.1 to 30 times their means (verl's DAPO of a 7B the most, by the time of its updates)."""
+
+OF_NOTHING = (0.25, 4.0)
+"""The same where no length at all was said: prior."""
 
 
 def _asking(typed: Any, asked: Memory) -> Asking:

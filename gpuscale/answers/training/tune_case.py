@@ -65,7 +65,10 @@ class FinetuneCase:
         """80 % interval of a step: of the family's own tables, as wide as its maturity. [s]."""
         width, step = self.bench.site(trial.job)[2].step_interval_factor_80, trial.step.step_s
         reach = reach_of(self.family(), self.loaded.model.has_experts, self.maturity)
-        return reach.interval_s(step / width, step, step * width)
+        low, high = reach.interval_s(step / width, step, step * width)
+        ways = self.older.get("experts", {}) if self.loaded.model.has_experts else {}
+        older = (replace(trial.job, experts=way) for way in ways)  # as older versions run them
+        return low, max([high, *(self.bench.step(job).step_s for job in older)])
 
     def warnings(self) -> list[str]:
         """Say what the GPU cannot do as asked, and what of the model is not counted."""
@@ -277,14 +280,17 @@ def make_case(
         refuse_illegal(model, family, job.layout, _trained(asked, job))
     bench = _bench(asked, loaded, own, family)
     unsaid = _unsaid(asked)
+    older = older_ways(asked.software, facts) if asked.software else {}
+    was = older.get("experts") if model.has_experts and job.layout.ep == 1 else None
+    known = ("experts in one product, one by one before (--software NAME:DATE)",) if was else ()
     return FinetuneCase(
         loaded,
         own,
         bench,
         job,
-        assumed=_assumed(asked, job, own, family.name, default=default),
+        assumed=(*_assumed(asked, job, own, family.name, default=default), *known),
         habits={name: habit for name, habit in taken.items() if name in unsaid},
-        older=older_ways(asked.software, facts) if asked.software else {},
+        older=older,
         unsaid=unsaid,
         named=bool(asked.software),
         told_maturity=asked.maturity,

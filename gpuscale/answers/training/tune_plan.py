@@ -69,7 +69,8 @@ def tuning_plan(asked: Plan) -> Document:
         return _rl_plan(asked)
     tokens, told = _tokens(asked)
     cases = [case_of(asked, where, n) for where, n in product(_places(asked), asked.gpus or COUNTS)]
-    found = [(_as_in(asked, case, best), best) for case in cases if (best := best_on(asked, case))]
+    best = [(case, best) for case in cases if (best := best_on(asked, case))]
+    found = [((b.job.loss != c.job.loss and _fused(asked, c)) or c, b) for c, b in best]
     ways = [(_option(asked, *way, tokens), *way) for way in found]
     if not ways:
         job, bench = cases[-1].job, cases[-1].bench
@@ -80,12 +81,6 @@ def tuning_plan(asked: Plan) -> Document:
     chosen, case, trial = min(ways, key=lambda way: _rank(asked, way[0]))
     options = tuple(option for option, *_ in ways) if found else ()
     return _document(asked, case, trial, _result(asked, case, trial, chosen, options, tokens), told)
-
-
-def _as_in(asked: Plan, case: FinetuneCase, best: Trial) -> FinetuneCase:
-    """Case of what was found: with the loss that it has."""
-    fused = None if best.job.loss == case.job.loss else _fused(asked, case)
-    return fused or case
 
 
 def _tokens(asked: Plan) -> tuple[float, str]:
@@ -360,10 +355,12 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     less = _fused(asked, case)  # a switch of the framework, before the host's memory
     if less and (found := best_on(replace(asked, loss="fused", offload="none"), less)):
         return found
+    per_node = case.bench.gpus_per_node
+    has = asked.host_memory or USUAL_HOST_BYTES * min(per_node, job.layout.n_gpus)
     for bench in benches:
         known = [moved for moved in FALLBACKS if bench.moves(job.on_host(moved))]
         away = (fastest(bench, job, ways((3,), offload=moved)) for moved in known)
-        if got := [t for t in away if t and not _host_is_short(asked, case, t)]:
+        if got := [t for t in away if t and host_bytes_per_node(t, per_node) <= has]:
             return max(got, key=lambda t: t.step.tokens_per_s)
     return None
 
@@ -387,9 +384,3 @@ def bolder(asked: Plan, case: FinetuneCase, chosen: Trial) -> Trial | None:
         return None
     found = best_on(replace(asked, fit="expected"), case)
     return found if found and found.step.tokens_per_s > chosen.step.tokens_per_s else None
-
-
-def _host_is_short(asked: Plan, case: FinetuneCase, trial: Trial) -> bool:
-    local = min(case.bench.gpus_per_node, trial.job.layout.n_gpus)
-    has = asked.host_memory or USUAL_HOST_BYTES * local
-    return host_bytes_per_node(trial, case.bench.gpus_per_node) > has

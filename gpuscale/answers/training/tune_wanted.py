@@ -268,7 +268,9 @@ def trained_by(asked: Memory, chosen: str, adapters: bool) -> tuple[Memory, str,
     """
     family = load_software(chosen)
     if family.trainer and asked.tp * asked.pp * asked.ep > 1:
-        habit = family.finetune.recompute if family.finetune else None
+        own = framework_habits(chosen, job_facts("lora" if adapters else "full", asked))
+        habit = str(own["recompute"].value) if "recompute" in own else None
+        habit = habit or (family.finetune.recompute if family.finetune else None)
         asked, chosen = replace(asked, recompute=asked.recompute or habit), family.trainer
     named = family.finetune_as and {0, 1} <= {*capabilities_of(family).zero_asked}
     if named and asked.zero is None and asked.base not in GPTQ and (asked.gpus or 1) > 1:

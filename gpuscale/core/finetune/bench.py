@@ -227,14 +227,11 @@ def micro_batches(layout: Layout) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _split(job: Job, tp: int, ep: int) -> Job:
-    return replace(job, layout=replace(job.layout, tp=tp, ep=ep, sequence_parallel=tp > 1))
-
-
 def candidates(job: Job, space: BenchSpace) -> Iterator[Job]:
     """Yield every job of a space on the job's GPUs, the batch of a step kept where it divides."""
-    n, batch = job.layout.n_gpus, job.layout.global_batch_size
-    bases = [_split(job, *degrees) for degrees in space.splits] or [job]
+    own, batch, n = job.layout, job.layout.global_batch_size, job.layout.n_gpus
+    split = (replace(own, tp=tp, ep=ep, sequence_parallel=tp > 1) for tp, ep in space.splits)
+    bases = [replace(job, layout=layout) for layout in split] or [job]
     for base, stage, recompute in product(bases, space.zero_stages, space.recomputes):
         if n == 1 and stage != space.zero_stages[0] and not space.offload:
             continue  # nothing to shard

@@ -294,7 +294,7 @@ class Job:
     logits_frac: float = 1.0  # share of the tokens whose logits are made
     compiled: bool = False  # norms and activations fused by a compiler
     weights: str = ""  # format that 16-bit weights are loaded in: bf16 or fp32; "": the software's
-    experts: str = "loop"  # one by one, "grouped" in one product, or "all" for every token
+    experts: str = "loop"  # one by one ("leaf": gathered together), "grouped", or "all" of them
 
     @property
     def facts(self) -> dict[str, object]:

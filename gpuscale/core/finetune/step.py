@@ -98,17 +98,18 @@ def _as_routed(
     """Experts as a trained router loads them, and as eager frameworks run them.
 
     With expert parallelism all wait for the busiest rank; without, in a loop, every expert is a
-    module of its own, launched (and under ZeRO-3 gathered) one after another.
+    module of its own, launched (and under ZeRO-3 gathered, unless the block of experts is a leaf)
+    one after another.
     """
     layout = job.layout
     if layout.ep > 1:
         names = ("linear_fwd_s", "linear_bwd_s", "dispatch_fwd_s", "dispatch_bwd_s")
         busy = {n: p.expert_imbalance * getattr(mlp, n) for n in (*names, "dispatched_bytes")}
         return mlp._replace(**busy), sw
-    if job.experts != "loop":
+    if job.experts not in ("loop", "leaf"):
         return mlp, sw
     each = p.expert_launch_s
-    if layout.zero_stage == 3 and layout.dp > 1:
+    if job.experts == "loop" and layout.zero_stage == 3 and layout.dp > 1:
         each += p.expert_gather_s
     return mlp, replace(sw, host_layer_s=sw.host_layer_s + n_experts * each)
 
