@@ -174,10 +174,8 @@ class Asking:
         longest, mean = rl.max_response_tokens, rl.response_tokens
         ways = [(min(f * mean, longest), longest) for f in OF_THE_MEAN]
         ways = ways if limited else [(f * mean, f * longest) for f in OF_NOTHING]
-        low, high = (
-            self.estimate(case, replace(rl, response_tokens=n, max_response_tokens=m)).step.step_s
-            for n, m in ways
-        )
+        jobs = [replace(rl, response_tokens=n, max_response_tokens=m) for n, m in ways]
+        low, high = (self.estimate(case, job).step.step_s for job in jobs)
         other = f"{time_text(low if limited else high)} with {ways[not limited][0]:,.0f} tokens"
         with_ = f"{time_text(own)} with {mean:,.0f} tokens on average, {other}"
         return low, high, f"--response: {with_}"

@@ -269,8 +269,8 @@ def trained_by(asked: Memory, chosen: str, adapters: bool) -> tuple[Memory, str,
     family = load_software(chosen)
     if family.trainer and asked.tp * asked.pp * asked.ep > 1:
         own = framework_habits(chosen, job_facts("lora" if adapters else "full", asked))
-        habit = str(own["recompute"].value) if "recompute" in own else None
-        habit = habit or (family.finetune.recompute if family.finetune else None)
+        said = own.get("recompute")
+        habit = str(said.value) if said else getattr(family.finetune, "recompute", None)
         asked, chosen = replace(asked, recompute=asked.recompute or habit), family.trainer
     named = family.finetune_as and {0, 1} <= {*capabilities_of(family).zero_asked}
     if named and asked.zero is None and asked.base not in GPTQ and (asked.gpus or 1) > 1:
