@@ -211,7 +211,7 @@ def tuned(
 
 def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> dict[str, Any]:
     """Say the launch in the options of `memory`; what is taken is added to `found.notes`."""
-    from gpuscale.io.frameworks import framework_habits
+    from gpuscale.io.software import framework_habits
     from gpuscale.launch.layout import DEFAULT_SEQ_LEN
 
     method = found.method if found.method in ("lora", "qlora", "dora") else "full"
