@@ -281,14 +281,13 @@ def make_case(
     bench = _bench(asked, loaded, own, family)
     unsaid = _unsaid(asked)
     older = older_ways(asked.software, facts) if asked.software else {}
-    was = older.get("experts") if model.has_experts and job.layout.ep == 1 else None
-    known = ("experts in one product, one by one before (--software NAME:DATE)",) if was else ()
+    looped = model.has_experts and "experts" in older
     return FinetuneCase(
         loaded,
         own,
         bench,
         job,
-        assumed=(*_assumed(asked, job, own, family.name, default=default), *known),
+        assumed=_assumed(asked, job, own, family.name, default=default, looped=looped),
         habits={name: habit for name, habit in taken.items() if name in unsaid},
         older=older,
         unsaid=unsaid,
@@ -298,9 +297,9 @@ def make_case(
 
 
 def _assumed(
-    asked: Memory, job: Job, software: SoftwareSpec, named: str, default: str
+    asked: Memory, job: Job, software: SoftwareSpec, named: str, default: str, *, looped: bool
 ) -> tuple[str, ...]:
-    """Say what the question leaves open and the answer takes; `default`: family nobody chose."""
+    """Say what the answer takes; `default`: family nobody chose, `looped`: experts were one by one."""
     found = []
     if job.method.adapts and not asked.rank:
         found.append(f"rank {job.method.rank} (--rank)")
@@ -326,6 +325,8 @@ def _assumed(
         found.append(f"figures of {figures.name}, which {software.name} shards with")
     if named != software.name:
         found.append(f"{software.name}, as {named} is what pretraining runs by")
+    if looped and job.layout.ep == 1:
+        found.append("experts in one product, one by one before (--software NAME:DATE)")
     return tuple(found)
 
 
