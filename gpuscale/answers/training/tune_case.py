@@ -299,7 +299,7 @@ def make_case(
 def _assumed(
     asked: Memory, job: Job, software: SoftwareSpec, named: str, default: str, *, looped: bool
 ) -> tuple[str, ...]:
-    """Say what an answer takes; `default`: family nobody chose, `looped`: experts were in a loop."""
+    """Say what an answer takes; `default`: family nobody chose, `looped`: experts were once."""
     found = []
     if job.method.adapts and not asked.rank:
         found.append(f"rank {job.method.rank} (--rank)")
