@@ -49,7 +49,7 @@ def test_products_of_fp8_blocks_without_deepgemm_take_longer():
     assert other["ttft_mean_s"] > 1.2 * own["ttft_mean_s"]
     assert "--fp8-gemm-backend flashinfer_trtllm" in other["launch"][0]
     assert "--fp8-gemm-backend" not in own["launch"][0]
-    assert "--chunked-prefill-size 32768 " in own["launch"][0] + " "
+    assert "--chunked-prefill-size 16384 " in own["launch"][0] + " "
 
 
 def test_the_host_takes_turns_with_drafts_before_sglang_0_5_12():
