@@ -15,10 +15,7 @@ from gpuscale.answers.calibrate import Calibrate
 from gpuscale.answers.compare import Compare
 from gpuscale.answers.diagnose import Diagnose
 from gpuscale.answers.explain import Explain
-from gpuscale.answers.parts.collective import Collective
-from gpuscale.answers.parts.matmul_time import MatmulTime
-from gpuscale.answers.parts.model import Model
-from gpuscale.answers.parts.network import Network
+from gpuscale.answers.parts.asked import Collective, MatmulTime, Model, Network
 from gpuscale.answers.parts.roofline import Roofline
 from gpuscale.answers.serve import Serve
 from gpuscale.answers.study import Study

@@ -70,11 +70,11 @@ def written() -> str:
         "from typing import Any, Literal, ParamSpec, overload",
         "",
     ]
-    imports = ["from gpuscale.answers.answer import Answer"]
+    imports = {"gpuscale.answers.answer": ["Answer"]}
     classes, overloads = ["", 'P = ParamSpec("P")'], []
     for function, question in sorted(asked()):
         command = function.replace("_", "-")
-        imports.append(f"from {question_of(command).__module__} import {question}")
+        imports.setdefault(question_of(command).__module__, []).append(question)
         classes.append(f"\nclass {question}Answer(Answer):")
         for of, keys in keys_of(command).items():
             said = "".join(f"            {key!r},\n" for key in keys).replace("'", '"')
@@ -85,7 +85,8 @@ def written() -> str:
         classes.append("    @overload\n    def __getitem__(self, key: str) -> Any: ...")
         line = f"def asks(question: Callable[P, {question}]) -> Callable[P, {question}Answer]: ..."
         overloads.append(f"@overload\n{line}")
-    return "\n".join([*parts, *sorted(imports), *classes, "", *overloads]) + "\n"
+    lines = (f"from {module} import {', '.join(imports[module])}" for module in sorted(imports))
+    return "\n".join([*parts, *lines, *classes, "", *overloads]) + "\n"
 
 
 def same() -> bool:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuscale.core.maturity import STACKS, Way, mixed, tuned_probability
+from gpuscale.core.settings import STACKS, Way, mixed, tuned_probability
 from gpuscale.core.step.interval import interval_classes
 from gpuscale.evidence.records import quantile
 from gpuscale.evidence.rows_runs import TrainingRun

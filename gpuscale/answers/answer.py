@@ -263,7 +263,7 @@ def _meant(word: str, question: type[Question]) -> str:
 def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     """Make the function of a question: its fields are the arguments.
 
-    >>> from gpuscale.answers.parts.network import Network
+    >>> from gpuscale.answers.parts.asked import Network
     >>> asks(Network)("h100-superpod", gpus=512)
     <gpuscale network: 512 GPUs of superpod-h100-4su in 64 nodes, InfiniBand NDR, vendor figures.>
     """

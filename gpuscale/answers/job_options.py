@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Converted, Question, amount, text, whole
 from gpuscale.core.dataclasses import dataclass
-from gpuscale.core.maturity import MATURITIES
 from gpuscale.core.settings import (
     ATTENTION,
     ATTENTION_WORDS,
@@ -15,6 +14,7 @@ from gpuscale.core.settings import (
     GRADIENT_BYTES,
     GRAPHS,
     LOSSES,
+    MATURITIES,
     MODULES,
     MOE_KERNELS,
     MOMENT_BYTES,
@@ -35,7 +35,7 @@ def _modules(value: Any, label: str) -> tuple[str, ...]:
 
 
 def _recipe(value: Any, label: str) -> str:
-    from gpuscale.core.memory.states import RECIPES
+    from gpuscale.core.memory.parameters import RECIPES
 
     name = str(value).strip().lower()
     if name not in RECIPES:

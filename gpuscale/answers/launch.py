@@ -13,8 +13,7 @@ from gpuscale.launch.options import written_frameworks
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpuscale.launch.job import TrainingLaunch, Written
-    from gpuscale.launch.wrap import ServingLaunch
+    from gpuscale.launch.job import ServingLaunch, TrainingLaunch, Written
     from gpuscale.render.document import Document
 
 SAID = "cluster engine weights kv input output rate_per_s concurrency ttft tpot n_gpus".split()
@@ -34,7 +33,7 @@ def servers_of(inputs: Mapping[str, Any], result: Mapping[str, Any]) -> ServingL
     Raises GpuscaleError if the answer has no line of one engine that a file is written for.
     """
     from gpuscale.io.hardware import load_cluster
-    from gpuscale.launch.wrap import VERSIONS, ServingLaunch
+    from gpuscale.launch.job import VERSIONS, ServingLaunch
 
     lines = [shlex.split(str(one)) for one in result.get("launch") or ()]
     engine = str(result.get("engine"))
@@ -199,7 +198,7 @@ def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) ->
 
 def serving_document(saved: Mapping[str, Any], wrapper: str) -> Document:
     """Put the answer together."""
-    from gpuscale.launch.wrap import VERSIONS, serving_script
+    from gpuscale.launch.job import VERSIONS, serving_script
 
     job = servers_of(saved["inputs"], saved["result"])
     file, text = serving_script(job, wrapper)

@@ -10,8 +10,7 @@ from gpuscale.core.dataclasses import dataclass
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.run.checkpoint import SaveTime, Store
-    from gpuscale.core.run.failures import Fleet
+    from gpuscale.core.run.checkpoint import Fleet, SaveTime, Store
     from gpuscale.core.run.goodput import Outlook, RunConditions
     from gpuscale.specs.hardware import ClusterSpec
 
@@ -90,7 +89,7 @@ def fleet_of(asked: Failing, n_gpus: int) -> Fleet:
 
     Raises GpuscaleError if both a rate and a mean time are given, or the fleet is not known.
     """
-    from gpuscale.core.run.failures import GPUS_PER_NODE, Fleet
+    from gpuscale.core.run.checkpoint import GPUS_PER_NODE, Fleet
     from gpuscale.core.run.time import SECONDS_PER_DAY
     from gpuscale.io.run import load_fleet
 
@@ -106,8 +105,7 @@ def fleet_of(asked: Failing, n_gpus: int) -> Fleet:
 
 def store_of(asked: Failing, cluster: ClusterSpec, n_gpus: int, end: str = "write") -> Store:
     """Store of a job: as given, else what 8 GPUs have of its kind; `end`: write, low or high."""
-    from gpuscale.core.run.checkpoint import Store
-    from gpuscale.core.run.failures import GPUS_PER_NODE
+    from gpuscale.core.run.checkpoint import GPUS_PER_NODE, Store
     from gpuscale.io.run import row
     from gpuscale.specs.run import StoreRow
 

@@ -13,8 +13,7 @@ from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.core.run.bill import Bill, Rate, Site
-    from gpuscale.core.run.ownership import Owned
+    from gpuscale.core.run.bill import Bill, Owned, Rate, Site
     from gpuscale.specs.hardware import ClusterSpec
 
 DEFAULT_SITE = "world"
@@ -173,8 +172,7 @@ def bill_of(
     failures included [s]. `n_gpus`: GPUs held [1]. `given`: price of a GPU-hour [USD/h].
     `work_frac`: of the time at work; the rest idles [1]. `tokens`: tokens made in that time [1].
     """
-    from gpuscale.core.run.bill import Bill, Rate, charge
-    from gpuscale.core.run.ownership import break_even_utilisation, own_cost
+    from gpuscale.core.run.bill import Bill, Rate, break_even_utilisation, charge, own_cost
     from gpuscale.core.run.time import SECONDS_PER_DAY
     from gpuscale.io.run import load_draw, load_making, load_site
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.records import Term, term_of
-from gpuscale.core.run.failures import GPUS_PER_NODE
+from gpuscale.core.run.checkpoint import GPUS_PER_NODE
 from gpuscale.core.run.time import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:

@@ -41,19 +41,14 @@ COMMANDS: dict[str, str] = {
 Only the module of the question that is asked is imported: each other one would cost start-up time.
 """
 
-ROOMS = {
-    "training": ("plan", "memory", "timeline", "checkpoint"),
-    "parts": ("roofline", "matmul-time", "collective", "network", "model"),
-}
-"""Rooms of `gpuscale.answers` -> the questions that stand in them, a module each."""
-
+_TRAINING = ("plan", "memory", "timeline", "checkpoint")
 ELSEWHERE = {
     "check": "gpuscale.cli.check",
-    **{
-        name: f"gpuscale.answers.{room}.{name.replace('-', '_')}"
-        for room, names in ROOMS.items()
-        for name in names
-    },
+    "roofline": "gpuscale.answers.parts.roofline",
+    **dict.fromkeys(
+        ("matmul-time", "collective", "network", "model"), "gpuscale.answers.parts.asked"
+    ),
+    **{name: f"gpuscale.answers.training.{name}" for name in _TRAINING},
 }
 """Modules of questions that are not `gpuscale.answers.NAME`."""
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from gpuscale.answers.answer import ask
 from gpuscale.answers.ask import fields_of
-from gpuscale.answers.origins import OPTIONS
-from gpuscale.answers.saved import command_line
+from gpuscale.answers.saved import OPTIONS, command_line
 from gpuscale.answers.table import question_of
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.io.presets import preset_names

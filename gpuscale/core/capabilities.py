@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Filled, ZeroStage
-from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.dataclasses import dataclass, field
-from gpuscale.core.layout import ORDERS, RECOMPUTE
+from gpuscale.core.layout import CONTEXT_KINDS, ORDERS, RECOMPUTE
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import DISPATCHERS, GRAPHS, MOMENT_BYTES
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.capabilities import ANY, Capabilities, holds
-from gpuscale.core.context import CONTEXT_KINDS
 from gpuscale.core.dataclasses import NamedTuple, dataclass, field
+from gpuscale.core.layout import CONTEXT_KINDS
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.core.stages import splits_by_length

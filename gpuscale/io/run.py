@@ -12,10 +12,8 @@ from typing import Any, TypeVar
 
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.diagnosis.causes import Cause, Sign
-from gpuscale.core.run.bill import Draw, Making, Rate, Site
-from gpuscale.core.run.checkpoint import Saver
-from gpuscale.core.run.failures import Fleet
-from gpuscale.core.run.ownership import Owned
+from gpuscale.core.run.bill import Draw, Making, Owned, Rate, Site
+from gpuscale.core.run.checkpoint import Fleet, Saver
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import OWN, looks_like_path, preset_files, preset_path, shipped
 from gpuscale.io.spec_errors import checked

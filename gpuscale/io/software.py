@@ -10,9 +10,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.habits import Habit, habits_of, version_at
-from gpuscale.core.layout import Layout
+from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import merged
 from gpuscale.io.presets import find_preset, looks_like_path, preset_aliases, preset_path

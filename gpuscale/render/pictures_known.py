@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuscale.core.memory.stages import StageMemory
+from gpuscale.core.memory.facts import StageMemory
 from gpuscale.core.step.records import StepResult
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.render import picture_kernels as kernels

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuscale.core.kernel.chip import UnitLayout
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.states import RECIPES, Recipe
+from gpuscale.core.memory.parameters import RECIPES, Recipe
 from gpuscale.core.model.mixers import Attention
 from gpuscale.core.network.hierarchy import Level, network_levels
 from gpuscale.io import hardware

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpuscale.answers.parts.network import Network
+from gpuscale.answers.parts.asked import Network
 from gpuscale.cli.app import run
 
 

@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from gpuscale.core.formats import FORMATS, compute_dtype, element_bytes
 from gpuscale.core.kernel import roofline as rl
-from gpuscale.core.kernel.ideal import elementwise_time, matmul_time
+from gpuscale.core.kernel.roofline import elementwise_time, matmul_time
 from gpuscale.core.network import collective as co
-from gpuscale.core.network.algorithms import ALGORITHMS
-from gpuscale.core.network.collective import all_gather_traffic, in_switch_all_reduce_traffic
+from gpuscale.core.network.collective import (
+    ALGORITHMS,
+    all_gather_traffic,
+    in_switch_all_reduce_traffic,
+)
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s, level_times, spans
 from gpuscale.core.network.ideal import (
     KINDS,

@@ -35,19 +35,17 @@ from gpuscale.core.kernel.expected import (
     most_split,
     quantise_time_s,
 )
-from gpuscale.core.kernel.ideal import (
-    MixedProduct,
-    elementwise_time,
-    matmul_time,
-    mixed_product_time_s,
-)
 from gpuscale.core.kernel.roofline import (
+    MixedProduct,
     critical_batch,
     critical_batch_rule,
     elementwise_bytes,
     elementwise_flop,
+    elementwise_time,
     matmul_bytes,
     matmul_flop,
+    matmul_time,
+    mixed_product_time_s,
     roofline,
 )
 from gpuscale.core.kernel.terms import elementwise_term, product_term

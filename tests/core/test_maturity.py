@@ -6,8 +6,7 @@ from math import exp
 import pytest
 from running import invoke
 
-from gpuscale.core.maturity import MATURITIES, STACKS, WORDS, Way, mixed
-from gpuscale.core.settings import JobSettings
+from gpuscale.core.settings import MATURITIES, MATURITY_WORDS, STACKS, JobSettings, Way, mixed
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.jobs import LeastDegrees, evidence, maturity_of, settled
 from gpuscale.io.models import load_model
@@ -25,7 +24,7 @@ def plan(*args):
 def test_every_kind_has_every_maturity():
     table = interval_table()["maturity"]
     assert set(table) == {f"{kind}/{name}" for kind in (*STACKS, "moe") for name in MATURITIES}
-    assert set(WORDS) == {*MATURITIES, "measured", "unsaid"}
+    assert set(MATURITY_WORDS) == {*MATURITIES, "measured", "unsaid"}
     assert all(row["median"] == 1.0 for key, row in table.items() if key.endswith("/tuned"))
 
 

@@ -7,7 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.facts import LayerFacts, ModelFacts, layer_facts, model_facts
+from gpuscale.core.memory.facts import (
+    LayerFacts,
+    ModelFacts,
+    StageMemory,
+    layer_bytes,
+    layer_facts,
+    model_facts,
+)
 from gpuscale.core.memory.fit import (
     _layouts,
     _widest_ep,
@@ -16,8 +23,15 @@ from gpuscale.core.memory.fit import (
     usable_bytes,
     why,
 )
-from gpuscale.core.memory.layer import layer_bytes
-from gpuscale.core.memory.parameters import IDEAL, parameters_of
+from gpuscale.core.memory.parameters import (
+    IDEAL,
+    RECIPES,
+    check_zero,
+    gpus_to_hold,
+    nodes_to_hold,
+    parameters_of,
+    sharded_states,
+)
 from gpuscale.core.memory.peak import (
     KindActivations,
     StateBlock,
@@ -35,17 +49,9 @@ from gpuscale.core.memory.peak import (
     state_block,
     state_rules,
 )
-from gpuscale.core.memory.stages import StageMemory
-from gpuscale.core.memory.states import (
-    RECIPES,
-    check_zero,
-    gpus_to_hold,
-    nodes_to_hold,
-    sharded_states,
-)
 from gpuscale.core.memory.terms import stage_terms, usable_term
 from gpuscale.core.model.mixers.kind import CacheShape, Kept
-from gpuscale.core.model.mixers.none import NoMixer
+from gpuscale.core.model.mixers.recurrent import NoMixer
 from gpuscale.core.model.params import KindWeights, ModelWeights
 from gpuscale.core.rules import facts_of
 from gpuscale.core.serving.memory import (

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.core.formats import weight_bytes
-from gpuscale.core.memory.states import RECIPES, gpus_to_hold, nodes_to_hold, sharded_states
+from gpuscale.core.memory.parameters import RECIPES, gpus_to_hold, nodes_to_hold, sharded_states
 from gpuscale.core.serving.replica import serving_memory
 from gpuscale.textbook.catalogue import rule
 from gpuscale.textbook.formulas import korthikanti_layer_bytes

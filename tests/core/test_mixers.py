@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.model.mixers import AnyMixer, none
+from gpuscale.core.model.mixers import AnyMixer, recurrent
 from gpuscale.core.model.mixers.kind import Mixer
 from gpuscale.io.models import load_model
 from gpuscale.io.presets import preset_names
@@ -37,8 +37,8 @@ def test_a_kind_with_a_column_left_out_cannot_be_defined():
         @dataclass(frozen=True, kw_only=True)
         class Halved(Mixer):
             measured: ClassVar[None] = None
-            weights = flop = kept = work = met_keys = read_tokens = none.NoMixer.flop
-            flop_per_key = cache_shards = heads = words = none.NoMixer.flop
+            weights = flop = kept = work = met_keys = read_tokens = recurrent.NoMixer.flop
+            flop_per_key = cache_shards = heads = words = recurrent.NoMixer.flop
 
 
 @pytest.mark.parametrize("name", sorted(MIXERS))

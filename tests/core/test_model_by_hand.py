@@ -4,11 +4,13 @@ import pytest
 
 from gpuscale.core.model.flops import (
     ModelFlops,
+    cached_elements,
     ffn_matrix_weights,
     flop_per_token,
+    kv_cache_bytes,
     model_flop_per_token,
+    state_bytes,
 )
-from gpuscale.core.model.kv_cache import cached_elements, kv_cache_bytes, state_bytes
 from gpuscale.core.model.layer_shape import ffn_maps, layer_shape, operators
 from gpuscale.core.model.mixers import (
     Attention,

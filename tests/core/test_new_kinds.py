@@ -9,16 +9,15 @@ import pytest
 from running import invoke
 
 from gpuscale.core.capabilities import ANY
-from gpuscale.core.context import CONTEXT_KINDS, ContextKind, Exchange
 from gpuscale.core.finetune.states import OPTIMIZERS, Optimizer
-from gpuscale.core.layout import Layout
+from gpuscale.core.layout import CONTEXT_KINDS, ContextKind, Exchange, Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.model.mixers.kind import CacheShape, Kept, Linear, Product, Scan, Work
 from gpuscale.core.model.mixers.recurrent import Recurrent
 from gpuscale.core.model.params import count_params
-from gpuscale.core.network.algorithms import ALGORITHMS, Algorithm
+from gpuscale.core.network.collective import ALGORITHMS, Algorithm
 from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.space import default_space
@@ -90,7 +89,7 @@ def test_a_kind_of_context_parallelism_is_one_row(monkeypatch):
 
 
 def test_every_kind_has_a_source_and_its_bytes_grow_with_tokens():
-    from gpuscale.core.context import ContextShape
+    from gpuscale.core.layout import ContextShape
 
     for kind in CONTEXT_KINDS.values():
         small, large = (

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from gpuscale.cli.app import run
 from gpuscale.core.finetune.rl import METHODS
-from gpuscale.core.finetune.rl_rollout import responses
-from gpuscale.core.finetune.rl_step import RlStep, n_tensors, roles
+from gpuscale.core.finetune.rl_step import RlStep, n_tensors, responses, roles
 from gpuscale.io.models import load_model
 
 

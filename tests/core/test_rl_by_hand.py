@@ -19,8 +19,16 @@ from gpuscale.core.finetune.rl_estimate import (
     rl_memory,
     update_job,
 )
-from gpuscale.core.finetune.rl_rollout import Responses, Rollout, responses
-from gpuscale.core.finetune.rl_step import RlCosts, RlStep, n_tensors, roles, sync_s
+from gpuscale.core.finetune.rl_step import (
+    Responses,
+    RlCosts,
+    RlStep,
+    Rollout,
+    n_tensors,
+    responses,
+    roles,
+    sync_s,
+)
 from gpuscale.core.finetune.states import optimizer
 from gpuscale.core.layout import Layout
 from gpuscale.core.serving.records import Replica

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from gpuscale.core.capabilities import ANY
-from gpuscale.core.context import CONTEXT_KINDS, ContextShape, Exchange
 from gpuscale.core.formats import (
     FORMATS,
     compute_dtype,
@@ -16,7 +15,7 @@ from gpuscale.core.formats import (
     number_format,
     weight_bytes,
 )
-from gpuscale.core.layout import Layout
+from gpuscale.core.layout import CONTEXT_KINDS, ContextShape, Exchange, Layout
 from gpuscale.core.model.params import KindWeights, ModelWeights, kind_weights, model_weights
 from gpuscale.core.quantity import (
     MAX_ABS,

@@ -12,9 +12,9 @@ import pytest
 
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
-from gpuscale.core.maturity import Maturity
 from gpuscale.core.model.mixers.kind import Scan, Softmax
 from gpuscale.core.network.expected import expected_collective_time_s
+from gpuscale.core.settings import Maturity
 from gpuscale.core.step.attention import (
     MixerTime,
     _scan_s,
@@ -60,9 +60,16 @@ from gpuscale.core.step.operators import (
     peak_flop_per_s,
     training_frac,
 )
-from gpuscale.core.step.overlap import pipeline_s
 from gpuscale.core.step.parallel_comm import all_to_all_s, collective_s, gather_s, split_group
-from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software, StageTimes, StepForm
+from gpuscale.core.step.records import (
+    Hardware,
+    LayerTime,
+    Shape,
+    Software,
+    StageTimes,
+    StepForm,
+    pipeline_s,
+)
 from gpuscale.core.step.step import (
     Stage,
     add_times,

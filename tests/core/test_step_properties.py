@@ -17,9 +17,8 @@ from gpuscale.core.step.data_parallel import Shards, replicated_s
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import layer_time
 from gpuscale.core.step.operators import linear_s, matmul_s
-from gpuscale.core.step.overlap import exposed_s, pipeline_s
 from gpuscale.core.step.parallel_comm import all_to_all_s, gather_s, split_group
-from gpuscale.core.step.records import PARTS, Hardware, Software, StageTimes
+from gpuscale.core.step.records import PARTS, Hardware, Software, StageTimes, exposed_s, pipeline_s
 from gpuscale.core.step.step import breakdown, shape_of, step_time
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.presets import preset_names

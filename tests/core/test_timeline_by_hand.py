@@ -3,7 +3,7 @@
 import pytest
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.stages import StageMemory
+from gpuscale.core.memory.facts import StageMemory
 from gpuscale.core.schedules import Pass, orders
 from gpuscale.core.step.records import Breakdown, LayerTime, Software
 from gpuscale.core.step.replay import (

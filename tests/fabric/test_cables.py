@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from gpuscale.core.fabric.bill import Cable, PartTotals, bill, clos_cables, modules
 from gpuscale.core.fabric.check import check_cables
 from gpuscale.core.fabric.clos import design
-from gpuscale.core.fabric.faults import losses
 from gpuscale.core.fabric.of_cluster import dragonfly, torus
-from gpuscale.core.fabric.records import Hosts, Wish, equal_ports
+from gpuscale.core.fabric.records import Hosts, Wish, equal_ports, losses
 
 CASES = [
     (Hosts(64, 8, 8), 64, Wish()),

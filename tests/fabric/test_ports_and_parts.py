@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from gpuscale.core.fabric.bill import Cable, Module, PartTotals, bill, clos_cables, modules
 from gpuscale.core.fabric.check import check_cables
 from gpuscale.core.fabric.clos import design, leaf_split, nvlink_domain, tree
-from gpuscale.core.fabric.faults import losses
 from gpuscale.core.fabric.of_cluster import (
     NetworkPlan,
     balanced_dragonfly,
@@ -22,7 +21,7 @@ from gpuscale.core.fabric.of_cluster import (
     torus_bisection_links,
     torus_links,
 )
-from gpuscale.core.fabric.records import Hosts, Ports, Wish, equal_ports
+from gpuscale.core.fabric.records import Hosts, Ports, Wish, equal_ports, losses
 from gpuscale.io.hardware import load_cluster
 
 K64 = equal_ports(64)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.answers.changed import changed_text
+from gpuscale.answers.summary import changed_text
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.inputs import load_inputs

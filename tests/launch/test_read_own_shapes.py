@@ -6,7 +6,7 @@ import pytest
 
 from gpuscale.cli.app import run
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.layout import layout_of
+from gpuscale.launch.found import layout_of
 from gpuscale.launch.named import gpu_named
 from gpuscale.launch.read.detect import read_launch
 

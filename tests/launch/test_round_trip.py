@@ -21,7 +21,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software
 from gpuscale.launch.dialects.rows import known_keys
 from gpuscale.launch.dialects.write import launch_script, options
-from gpuscale.launch.layout import layout_of
+from gpuscale.launch.found import layout_of
 from gpuscale.render.data import plain
 
 FINE_TUNING = {

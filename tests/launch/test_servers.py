@@ -7,8 +7,8 @@ import pytest
 
 from gpuscale.cli.app import run
 from gpuscale.errors import GpuscaleError
+from gpuscale.launch.job import SERVING_WRAPPERS, ServingLaunch, serving_script
 from gpuscale.launch.read.detect import read_launch
-from gpuscale.launch.wrap import SERVING_WRAPPERS, ServingLaunch, serving_script
 
 DATA = Path(__file__).parent.parent / "data" / "launch"
 

@@ -12,9 +12,8 @@ from gpuscale.core.settings import JobSettings
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.launch.dialects.write import chunk_layers, launch_script, writes
-from gpuscale.launch.job import TrainingLaunch
+from gpuscale.launch.job import WRAPPERS, TrainingLaunch
 from gpuscale.launch.read.detect import read_launch
-from gpuscale.launch.wrap import WRAPPERS
 
 DATA = Path(__file__).parent.parent / "data" / "launch"
 READ_BACK = {

@@ -11,17 +11,27 @@ from hypothesis import strategies as st
 
 from gpuscale.answers.lifetime import life_of, save_of
 from gpuscale.answers.training.checkpoint import Checkpoint
-from gpuscale.core.run.bill import Draw, Rate, carbon_kg, charge
+from gpuscale.core.run.bill import (
+    Draw,
+    Owned,
+    Rate,
+    break_even_utilisation,
+    carbon_kg,
+    charge,
+    own_cost,
+)
 from gpuscale.core.run.checkpoint import (
     Saver,
     Store,
     checkpoint_parts,
     daly_interval_s,
     exact_interval_s,
+    interruptions,
+    mtbf_s,
     save_time,
+    spare_machines,
     young_interval_s,
 )
-from gpuscale.core.run.failures import interruptions, mtbf_s, spare_machines
 from gpuscale.core.run.goodput import (
     RunConditions,
     effective_frac,
@@ -29,7 +39,6 @@ from gpuscale.core.run.goodput import (
     goodput,
     outlook,
 )
-from gpuscale.core.run.ownership import Owned, break_even_utilisation, own_cost
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.run import load_draw, load_fleet, load_saver, load_site, recovery_s
 

@@ -5,27 +5,35 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.run import bill, ownership
+from gpuscale.core.run import bill
 from gpuscale.core.run import time as runs
-from gpuscale.core.run.bill import Charge, Draw, Making, Rate, Site, charge
+from gpuscale.core.run.bill import (
+    Charge,
+    Draw,
+    Making,
+    OwnCost,
+    Owned,
+    Rate,
+    Site,
+    charge,
+    own_cost,
+)
 from gpuscale.core.run.checkpoint import (
     CheckpointParts,
+    Fleet,
     Saver,
     SaveTime,
     Store,
     checkpoint_parts,
     daly_interval_s,
     exact_interval_s,
-    save_time,
-    young_interval_s,
-)
-from gpuscale.core.run.failures import (
-    Fleet,
     interruptions,
     mtbf_s,
     network_stops_per_s,
     poisson_quantile,
+    save_time,
     spare_machines,
+    young_interval_s,
 )
 from gpuscale.core.run.goodput import (
     Goodput,
@@ -35,7 +43,6 @@ from gpuscale.core.run.goodput import (
     goodput,
     outlook,
 )
-from gpuscale.core.run.ownership import OwnCost, Owned, own_cost
 from gpuscale.core.run.time import padded_mean, rental_usd
 
 DAY, HOUR, GB = 86400.0, 3600.0, 1e9
@@ -279,7 +286,7 @@ def test_power_and_carbon_by_hand():
     assert bill.embodied_kg(10.0, 8.0, 40 * HOUR, 0.5) == 4.0
     assert bill.embodied_kg(10.0, 8.0, 0.5, 1.0) == 80 * HOUR / 0.5
     assert rental_usd(2, 1800.0, 3.0) == 3.0
-    assert ownership.usd_per_million_tokens(1.8, 2, 0.5) == pytest.approx(3.6 / 1800 * 1e6)
+    assert bill.usd_per_million_tokens(1.8, 2, 0.5) == pytest.approx(3.6 / 1800 * 1e6)
     assert Site("x", 0.0, 1.0).pue == 1.0 and Rate(0.0, 0.0, 0.0, "given").low_usd == 0.0
 
 
@@ -301,10 +308,10 @@ def test_an_owned_cluster_by_hand():
     found = own_cost(OWNED, 16, 8)
     for name in OwnCost.__slots__:
         assert getattr(found, name) == pytest.approx(getattr(want, name)), name
-    assert ownership.capital_recovery_frac(0.0, 0.5) == 2.0
-    assert ownership.capital_recovery_frac(1.0, 1.0) == 2.0
+    assert bill.capital_recovery_frac(0.0, 0.5) == 2.0
+    assert bill.capital_recovery_frac(1.0, 1.0) == 2.0
     rent = own_cost(replace(OWNED, utilisation=1.0), 16, 8).total_usd_per_gpu_hour
-    assert ownership.break_even_utilisation(OWNED, 16, 8, rent / 2) == pytest.approx(2.0)
+    assert bill.break_even_utilisation(OWNED, 16, 8, rent / 2) == pytest.approx(2.0)
     free = own_cost(Owned(node_power_w=1e3, usd_per_kwh=1.0, utilisation=1.0), 8, 8)
     assert free.energy_usd == free.total_usd_per_gpu_hour == pytest.approx(1 / 8)  # PUE 1
 

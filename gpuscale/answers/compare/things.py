@@ -47,7 +47,7 @@ def _cluster(spec: ClusterSpec) -> dict[str, object]:
 
 def _model(asked: WhatIf, arg: str) -> tuple[str, dict[str, object], tuple[str, ...]]:
     """Take the figures from the answer of `gpuscale model`, at its default of 8,192 tokens."""
-    from gpuscale.answers.parts.model import Model
+    from gpuscale.answers.parts.asked import Model
     from gpuscale.render.data import plain
 
     document = Model(arg, seq_len=8192, set=asked.set, calibration=asked.calibration).answer()

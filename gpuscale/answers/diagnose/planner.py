@@ -324,7 +324,7 @@ def _served(case: RunCase, changes: dict[str, Any]) -> Any:
 
 
 def _collective(case: RunCase, _: Mapping[str, Cause]) -> Said:
-    from gpuscale.answers.parts.collective import Collective
+    from gpuscale.answers.parts.asked import Collective
 
     n = case.gpus
     if case.cluster is None or n is None:

@@ -7,10 +7,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.launch_check.change import LaunchFiles, change_of_files, differences
 from gpuscale.answers.launch_check.document import covered, hidden_of
 from gpuscale.answers.launch_check.files import Allowed, allowed, finder, given_files
-from gpuscale.answers.launch_check.records import Checked, empty_report, with_origins
+from gpuscale.answers.launch_check.records import (
+    Checked,
+    LaunchFiles,
+    change_of_files,
+    differences,
+    empty_report,
+    with_origins,
+)
 from gpuscale.answers.launch_check.said import asked_otherwise
 from gpuscale.answers.launch_check.tuned import frozen_format
 from gpuscale.errors import GpuscaleError
@@ -255,7 +261,7 @@ def _trained(
     from gpuscale.io.jobs import step_interval
     from gpuscale.io.software import load_software
     from gpuscale.io.step import memory_interval_factor, one_peak
-    from gpuscale.launch.layout import layout_of
+    from gpuscale.launch.found import layout_of
 
     software = load_software(found.software or "fsdp")
     loaded = load_inputs(asked, cluster=asked.where, others={"software": software})

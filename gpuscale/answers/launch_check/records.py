@@ -1,22 +1,32 @@
-"""What a launch is and what it takes, as data."""
+"""What a launch is and what it takes, as data; the files of a launch with a better layout."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.origins import LAYOUT, said_by, told, unsaid
+from gpuscale.answers.saved import LAYOUT, said_by, told, unsaid
 from gpuscale.answers.training.tune_memory import TuningMemory
 from gpuscale.core.dataclasses import dataclass, field, fields, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.records import Term, made_of
 from gpuscale.core.run.bill import Bill
+from gpuscale.errors import GpuscaleError
+from gpuscale.io.guard import bounded
 from gpuscale.launch.found import Found, Said
+from gpuscale.launch.read.together import last_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpuscale.answers.launch_check import LaunchCheck
+    from gpuscale.answers.training.plan_case import PlanCase
+    from gpuscale.core.plan.records import Estimate
     from gpuscale.render.document import Block
     from gpuscale.specs.model import ModelSpec
+
+    LayoutOf = Callable[[Found], Layout]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +149,82 @@ class Checked:
     warnings: Sequence[str] = ()
     blocks: Sequence[Block] = ()  # of the answer that the report takes its figures from
     terms: Sequence[Term] = ()  # of its figures
+
+
+COMPARED = (
+    "tp pp vpp cp ep etp zero_stage shard_group_size micro_batch_size recompute sequence_parallel "
+    "offload_optimizer overlap_tp overlap_dp"
+).split()
+"""Fields of a layout that a person would change for a better one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFiles:
+    """Files of a launch, and what a person says beside them."""
+
+    files: Mapping[str, str]  # with those that they name and that were found
+    given: tuple[str, ...]  # names of those that a person gave, and of scripts that these start
+    variables: dict[str, str]
+    named: tuple[str, ...]  # by the person alone
+
+
+def differences(have: Layout, best: Layout) -> tuple[Change, ...]:
+    """List the fields that another layout has otherwise."""
+    return tuple(
+        Change(name, str(getattr(have, name)), str(getattr(best, name)))
+        for name in COMPARED
+        if getattr(have, name) != getattr(best, name)
+        and not (name in ("sequence_parallel", "overlap_tp") and best.tp == 1)
+    )
+
+
+def change_of_files(
+    launch: LaunchFiles, found: Found, layout_of: LayoutOf, case: PlanCase, best: Estimate
+) -> tuple[tuple[str, ...], tuple[Change, ...]]:
+    """Write the best layout into the files.
+
+    `layout_of`: lays out what files say. Returns: the change as a unified diff, none where no
+    option of the layout can be set; and what the changed files, read again, still have otherwise.
+    """
+    from gpuscale.launch.dialects.write import chunks_of
+    from gpuscale.launch.dialects.write import options as written_options
+    from gpuscale.launch.job import TrainingLaunch
+    from gpuscale.launch.read.edit import KINDS, changed, diff
+
+    if found.kind not in KINDS:
+        return (), ()
+
+    def options(layout: Layout, stages: tuple[int, ...]) -> dict[str, object]:
+        model = case.problem.model
+        chunks = chunks_of(model, layout, stages)
+        job = TrainingLaunch(model, case.cluster, found.software, layout, chunks)
+        return written_options(job, found.kind)
+
+    try:
+        now, wanted = options(layout_of(found), ()), options(best.layout, best.stage_layers)
+    except GpuscaleError:  # a layout that its exporter cannot say
+        return (), ()
+    with bounded(launch.given[0]):
+        after = changed(launch.files, now, wanted)
+        lines = diff(launch.files, after, launch.named)
+        again = read_again(launch, after) if lines else None
+    left: tuple[Change, ...] = ()
+    with suppress(GpuscaleError):
+        left = differences(layout_of(again), best.layout) if again else ()
+    nearest = found.kind == "maxtext" and best.layout.recompute == "none"  # it keeps products alone
+    return lines, tuple(c for c in left if not (nearest and c.field == "recompute"))
+
+
+def read_again(launch: LaunchFiles, after: Mapping[str, str]) -> Found | None:
+    """Read the changed files of a launch; None where they cannot be."""
+    from gpuscale.launch.read.detect import read_launch
+
+    def look(written: str) -> tuple[str, str] | None:
+        same = (name for name in after if last_of(name) == last_of(written))
+        return next(((name, after[name]) for name in same), None)
+
+    given = {name: after[name] for name in launch.given}
+    try:
+        return read_launch(given, launch.variables, look)
+    except (GpuscaleError, ValueError, OverflowError, ZeroDivisionError, RecursionError):
+        return None

@@ -7,8 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.launch_check.change import LaunchFiles, read_again
-from gpuscale.answers.launch_check.records import Change, Checked, LaunchReport, empty_report
+from gpuscale.answers.launch_check.records import (
+    Change,
+    Checked,
+    LaunchFiles,
+    LaunchReport,
+    empty_report,
+    read_again,
+)
 from gpuscale.errors import GpuscaleError, RuleError
 from gpuscale.launch.read.kinds import KINDS
 
@@ -212,7 +218,7 @@ def tuned(
 def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> dict[str, Any]:
     """Say the launch in the options of `memory`; what is taken is added to `found.notes`."""
     from gpuscale.io.software import framework_habits
-    from gpuscale.launch.layout import DEFAULT_SEQ_LEN
+    from gpuscale.launch.found import DEFAULT_SEQ_LEN
 
     method = found.method if found.method in ("lora", "qlora", "dora") else "full"
     if method in ("lora", "dora") and not found.rl:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.changed import changed
+from gpuscale.answers.summary import changed
 from gpuscale.core.dataclasses import NamedTuple, dataclass
-from gpuscale.core.network.algorithms import ALGORITHMS
 from gpuscale.core.network.calibration import collective_interval_s
-from gpuscale.core.network.collective import bandwidths_bytes_per_s, busbw_factor, traffic_factor
+from gpuscale.core.network.collective import (
+    ALGORITHMS,
+    bandwidths_bytes_per_s,
+    busbw_factor,
+    traffic_factor,
+)
 from gpuscale.core.network.expected import RankGroup, deduplicated_frac, group_time_s
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
 from gpuscale.core.network.ideal import SOURCE, CollectiveTime

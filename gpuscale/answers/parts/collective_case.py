@@ -17,7 +17,7 @@ from gpuscale.answers.values import check_dtype, quantity
 from gpuscale.answers.values import shape as read_shape
 from gpuscale.core.dataclasses import asdict, dataclass
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.network.algorithms import ALGORITHMS
+from gpuscale.core.network.collective import ALGORITHMS
 from gpuscale.core.network.expected import reduces_in_switch
 from gpuscale.core.network.hierarchy import check_span, network_levels
 from gpuscale.core.network.ideal import Routing, Torus, ideal_collective, sweep_sizes
@@ -29,7 +29,7 @@ from gpuscale.io.inputs import load_inputs
 from gpuscale.specs.hardware import NetworkLevel
 
 if TYPE_CHECKING:
-    from gpuscale.answers.parts.collective import Collective
+    from gpuscale.answers.parts.asked import Collective
     from gpuscale.answers.parts.collective_answer import Told
     from gpuscale.core.network.hierarchy import Level
     from gpuscale.core.network.ideal import CollectiveTime

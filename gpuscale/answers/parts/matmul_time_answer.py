@@ -5,21 +5,21 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.changed import changed_text
+from gpuscale.answers.summary import changed_text
 from gpuscale.answers.values import check_dtype, formats_of, matrix_rate
 from gpuscale.core.dataclasses import asdict, dataclass
 from gpuscale.core.formats import compute_dtype, element_bytes
 from gpuscale.core.kernel.calibration import matmul_interval_s
 from gpuscale.core.kernel.expected import expected_elementwise_time_s
-from gpuscale.core.kernel.ideal import (
+from gpuscale.core.kernel.roofline import (
+    ELEMENTWISE,
     SOURCE,
     KernelTime,
     MixedProduct,
     elementwise_time,
     mixed_product_time_s,
 )
-from gpuscale.core.kernel.ideal import matmul_time as compute
-from gpuscale.core.kernel.roofline import ELEMENTWISE
+from gpuscale.core.kernel.roofline import matmul_time as compute
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, term_of
 from gpuscale.errors import GpuscaleError, unknown_name
@@ -27,7 +27,7 @@ from gpuscale.io.calibration import arch_spec, load_arch
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.parts.matmul_time import MatmulTime
+    from gpuscale.answers.parts.asked import MatmulTime
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.hardware import GpuSpec
 

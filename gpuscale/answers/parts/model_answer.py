@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
-from gpuscale.answers.changed import changed
+from gpuscale.answers.summary import changed
 from gpuscale.core.dataclasses import dataclass
-from gpuscale.core.model.flops import ModelFlops, flop_per_token, six_p_flop_per_token
-from gpuscale.core.model.kv_cache import (
+from gpuscale.core.model.flops import (
+    ModelFlops,
     cached_elements,
+    flop_per_token,
     kv_bytes_per_token,
     kv_cache_bytes,
+    six_p_flop_per_token,
     state_bytes,
 )
 from gpuscale.core.model.params import ModelParams, count_params
@@ -23,7 +25,7 @@ from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.render.document import Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.parts.model import Model
+    from gpuscale.answers.parts.asked import Model
     from gpuscale.specs.model import AnyFfn, ModelSpec
 
 
@@ -284,7 +286,7 @@ def _terms(
             "kv_bytes_per_token",
             "",
             "element_bytes * cached_elements",
-            "keys and values, or the latent, of all layers (core/model/kv_cache.py)",
+            "keys and values, or the latent, of all layers (core/model/flops.py)",
             r,
             element_bytes=element,
             cached_elements=cached_elements(spec),

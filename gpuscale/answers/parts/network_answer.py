@@ -6,21 +6,20 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
-from gpuscale.answers.changed import changed
 from gpuscale.answers.parts import network_blocks as shown
 from gpuscale.answers.parts.collective_answer import Told, expected_time
 from gpuscale.answers.parts.network_blocks import NetworkAnswer, Planned
 from gpuscale.answers.parts.network_wish import levels_of, of_hosts, parts_of, wished
+from gpuscale.answers.summary import changed
 from gpuscale.core.fabric import TREES
 from gpuscale.core.fabric.bill import bill, clos_cables
 from gpuscale.core.fabric.clos import nvlink_domain, switches_by_ports
-from gpuscale.core.fabric.faults import losses
 from gpuscale.core.fabric.of_cluster import design_of, plan_of
-from gpuscale.core.fabric.records import Design
+from gpuscale.core.fabric.records import Design, losses
 from gpuscale.core.network.hierarchy import network_levels, network_report
 from gpuscale.core.network.ideal import ideal_collective
 from gpuscale.core.records import Term, made_of, term_of
-from gpuscale.core.run.failures import network_stops_per_s
+from gpuscale.core.run.checkpoint import network_stops_per_s
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.run import load_nvlink, network_rates
@@ -28,10 +27,10 @@ from gpuscale.render.document import Document, Text
 from gpuscale.specs.hardware import ClusterSpec
 
 if TYPE_CHECKING:
-    from gpuscale.answers.parts.network import Network
+    from gpuscale.answers.parts.asked import Network
     from gpuscale.core.fabric.bill import NetworkBill
-    from gpuscale.core.fabric.faults import Loss
     from gpuscale.core.fabric.of_cluster import NetworkPlan
+    from gpuscale.core.fabric.records import Loss
 
 SOURCE = "How to Scale Your Model, GPU chapter, networking"
 
@@ -109,7 +108,7 @@ def _count(name: str, value: int, parts: dict[str, float], source: str) -> Term:
 
 
 def _failure(value: float, made: Design) -> Term:
-    from gpuscale.core.run.failures import SECONDS_PER_MONTH
+    from gpuscale.core.run.checkpoint import SECONDS_PER_MONTH
     from gpuscale.io.run import network_rates
 
     link, switch, source = network_rates()

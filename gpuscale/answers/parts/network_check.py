@@ -8,7 +8,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.parts.network import Network
+    from gpuscale.answers.parts.asked import Network
     from gpuscale.core.fabric.bill import Cable
 
 

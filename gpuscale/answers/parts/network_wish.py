@@ -12,7 +12,7 @@ from gpuscale.io.run import load_link_price, load_module, load_switch
 from gpuscale.specs.hardware import ClusterSpec, NetworkLevel
 
 if TYPE_CHECKING:
-    from gpuscale.answers.parts.network import Network
+    from gpuscale.answers.parts.asked import Network
     from gpuscale.specs.run import SwitchSpec
 
 STRUCTURE = ("topology", "oversubscription", "tiers", "planes", "dual_tor", "rack", "zones")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.changed import changed
-from gpuscale.answers.legal import refuse_degrees
+from gpuscale.answers.layout import refuse_degrees
 from gpuscale.answers.options import usual_seq_len
+from gpuscale.answers.summary import changed
 from gpuscale.answers.values import matrix_rate
 from gpuscale.core.dataclasses import asdict, dataclass, replace
 from gpuscale.core.kernel.expected import expected_matmul_time_s

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
-from gpuscale.answers.changed import changed
+from gpuscale.answers.summary import changed
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.limits import formulas as limits
 from gpuscale.core.quantity import format_si

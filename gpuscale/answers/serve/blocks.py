@@ -25,7 +25,7 @@ def details_of(
     said: list[Point], case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer, price: Price
 ) -> dict[str, list[Block]]:
     """Verdict, table of layouts, what it rests on, lines to start and to check it."""
-    from gpuscale.answers.changed import changed
+    from gpuscale.answers.summary import changed
 
     layouts: list[Block] = [Text(head(case, wanted, choice, r)), table(case, wanted, r, price)]
     layouts += [Text(ratios(choice))] if ": " in r.label else []  # kinds of GPUs

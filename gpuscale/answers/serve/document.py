@@ -6,7 +6,7 @@ import math
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.origins import told
+from gpuscale.answers.saved import told
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve import measured
 from gpuscale.answers.serve.case import ServeCase
@@ -215,7 +215,7 @@ def _answer(
 
 def _pool_lines(what: Any, row: ServeRow, usd: float | None) -> tuple[PoolLine, ...]:
     """Pools with what each could take; none of an aggregated service."""
-    from gpuscale.core.run.ownership import usd_per_million_tokens
+    from gpuscale.core.run.bill import usd_per_million_tokens
     from gpuscale.core.serving.layouts import layout_text
 
     if not isinstance(what, PooledService):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve.records import ServeRow
 from gpuscale.core.dataclasses import dataclass, replace
-from gpuscale.core.run.ownership import usd_per_million_tokens
+from gpuscale.core.run.bill import usd_per_million_tokens
 from gpuscale.core.serving.capacity import REQUESTS, keeps_up
 from gpuscale.core.serving.choose import FoundReplica, Wanted, at_rate
 from gpuscale.core.serving.disaggregated import PooledService

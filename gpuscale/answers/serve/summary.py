@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import fields_of
-from gpuscale.answers.origins import unsaid
+from gpuscale.answers.saved import unsaid
 from gpuscale.answers.serve import reading
 from gpuscale.answers.serve.blocks import figure, ms
 from gpuscale.answers.summary import taken_points

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import data_parallel, shard_group
-from gpuscale.answers.peak import part_bars, part_table
+from gpuscale.answers.summary import changed, part_bars, part_table
 from gpuscale.core.dataclasses import dataclass
-from gpuscale.core.memory.states import RECIPES, Recipe, StateBytes
+from gpuscale.core.memory.parameters import RECIPES, Recipe, StateBytes
 from gpuscale.core.quantity import format_count
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.words import MEMORY_PARTS, STATE_PARTS, gb
@@ -42,7 +41,7 @@ class StatesAnswer:
 
 def params_document(asked: Memory) -> Document:
     """Answer a question about a number of parameters."""
-    from gpuscale.core.memory.states import gpus_to_hold, nodes_to_hold, sharded_states
+    from gpuscale.core.memory.parameters import gpus_to_hold, nodes_to_hold, sharded_states
 
     assert asked.params is not None
     n_params, tp, pp, cp, recipe = asked.params, asked.tp, asked.pp, asked.cp, _recipe(asked)

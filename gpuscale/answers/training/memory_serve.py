@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.changed import changed
-from gpuscale.answers.legal import refuse_serving
-from gpuscale.answers.origins import told, unsaid
-from gpuscale.answers.peak import part_bars, part_table
+from gpuscale.answers.layout import refuse_serving
+from gpuscale.answers.saved import told, unsaid
 from gpuscale.answers.serve.case import usual_engine
 from gpuscale.answers.serve.reading import own_format, weight_format
-from gpuscale.answers.summary import chance_tone, largest_parts, machine, memory_point, taken_points
+from gpuscale.answers.summary import (
+    chance_tone,
+    changed,
+    largest_parts,
+    machine,
+    memory_point,
+    part_bars,
+    part_table,
+    taken_points,
+)
 from gpuscale.core.dataclasses import asdict, dataclass, replace
 from gpuscale.core.formats import weight_bytes
 from gpuscale.core.memory.terms import usable_term
-from gpuscale.core.model.kv_cache import kv_cache_bytes
+from gpuscale.core.model.flops import kv_cache_bytes
 from gpuscale.core.quantity import format_time
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.serving.memory import serving_terms

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of, most_experts_split
 from gpuscale.answers.options import usual_seq_len
-from gpuscale.answers.origins import said_by, taken_of, told
-from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars, part_rows
-from gpuscale.answers.saved import command_of, inputs_of, launched, saved_job
+from gpuscale.answers.saved import (
+    command_of,
+    inputs_of,
+    launched,
+    said_by,
+    saved_job,
+    taken_of,
+    told,
+)
 from gpuscale.answers.summary import (
+    Peak,
     asked_for,
     chance_tone,
+    changed,
+    compared_table,
+    counted_rows,
     figures_of,
     largest_parts,
     machine,
     memory_point,
+    part_bars,
+    part_rows,
     taken_points,
 )
 from gpuscale.answers.training.memory_verdict import verdict_of
 from gpuscale.core.dataclasses import dataclass, replace
-from gpuscale.core.memory.facts import ModelFacts
+from gpuscale.core.memory.facts import ModelFacts, StageMemory
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, why
 from gpuscale.core.memory.parameters import IDEAL, MemoryParameters
 from gpuscale.core.memory.peak import moments, peak_stage, stage_memories
-from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.memory.terms import peak_term, usable_term
 from gpuscale.core.records import made_of
 from gpuscale.core.rules import facts_of

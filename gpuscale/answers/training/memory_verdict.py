@@ -14,9 +14,8 @@ from gpuscale.io.step import spread
 if TYPE_CHECKING:
     from gpuscale.answers.training.memory import Memory
     from gpuscale.core.layout import Layout
-    from gpuscale.core.memory.facts import ModelFacts
+    from gpuscale.core.memory.facts import ModelFacts, StageMemory
     from gpuscale.core.memory.parameters import MemoryParameters
-    from gpuscale.core.memory.stages import StageMemory
 
 STATES_SPREAD = 0.05
 """Spread of ln of weights, gradients and optimizer states: counted, whatever else is left open."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.answers.origins import CHOSEN, said_by
+from gpuscale.answers.saved import CHOSEN, said_by
 from gpuscale.answers.training.memory_verdict import loss_moves
 from gpuscale.answers.training.plan_case import PlanCase, families_apart, less_safe, prospect_of
 from gpuscale.answers.training.plan_maturities import by_maturity, taken

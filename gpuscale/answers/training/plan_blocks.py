@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuscale.answers.lifetime import outlook_rows, save_row
 from gpuscale.answers.money import bill_rows
-from gpuscale.answers.peak import part_bars
+from gpuscale.answers.summary import part_bars
 from gpuscale.answers.training.plan_maturities import maturity_words, others_of, run_of
 from gpuscale.answers.training.plan_text import (
     days,
@@ -22,9 +22,9 @@ from gpuscale.answers.training.plan_text import (
     short,
 )
 from gpuscale.core.limits.board import LimitRow
-from gpuscale.core.maturity import WORDS
 from gpuscale.core.plan.records import Estimate, PlanResult
 from gpuscale.core.plan.why import AXES
+from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.stages import split_text
 from gpuscale.core.step.records import StepResult
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS, gb
@@ -44,7 +44,7 @@ def maturity_rows(r: PlanResult) -> list[tuple[str, str, str]]:
     for m in others_of(r):
         note = f"{seconds(m.step_low_s)} to {seconds(m.step_high_s)}{run_of(m)}"
         note += f"; {', '.join(m.settings)}" if m.settings else ""
-        found.append((f"step, {WORDS[m.maturity]}", seconds(m.step_s), note))
+        found.append((f"step, {MATURITY_WORDS[m.maturity]}", seconds(m.step_s), note))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.legal import refusal, refuse_settings
+from gpuscale.answers.layout import refusal, refuse_settings
 from gpuscale.answers.lifetime import life_of
 from gpuscale.answers.money import bill_of, rate_of, stops_per_s
 from gpuscale.core.dataclasses import dataclass, replace

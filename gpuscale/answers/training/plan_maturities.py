@@ -12,14 +12,13 @@ from gpuscale.answers.training.plan_case import PlanCase, prospect_of
 from gpuscale.answers.training.plan_request import Request
 from gpuscale.answers.training.plan_text import days, seconds
 from gpuscale.core.layout import Layout
-from gpuscale.core.maturity import WORDS
 from gpuscale.core.memory.terms import peak_term, usable_term
 from gpuscale.core.plan.records import ByMaturity, Estimate, PlanResult, Run, estimate
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.search.problem import Problem
-from gpuscale.core.settings import JobSettings
+from gpuscale.core.settings import MATURITY_WORDS, JobSettings
 from gpuscale.core.step.moe import unable
 from gpuscale.core.step.terms import part_terms
 from gpuscale.io.jobs import LeastDegrees, job_problem, step_interval
@@ -77,18 +76,18 @@ def step_text(r: PlanResult) -> str:
     if r.tuned is None and r.maturity != "measured":
         return seconds(r.step_s)
     others = [
-        f"{seconds(m.step_s)} {'if ' * (m.maturity == 'tuned')}{WORDS[m.maturity]}"
+        f"{seconds(m.step_s)} {'if ' * (m.maturity == 'tuned')}{MATURITY_WORDS[m.maturity]}"
         for m in others_of(r)
     ]
     within = "; ".join([span(seconds(r.step_low_s), seconds(r.step_high_s)), *others])
-    by = f" {WORDS['measured']}" if r.maturity == "measured" else ""
+    by = f" {MATURITY_WORDS['measured']}" if r.maturity == "measured" else ""
     return f"{seconds(r.step_s)}{by} ({within})"
 
 
 def maturity_words(r: PlanResult) -> str:
     """Say of which maturity a step is."""
     if r.tuned_probability is None:
-        return WORDS[r.maturity]
+        return MATURITY_WORDS[r.maturity]
     return f"{100 * r.tuned_probability:.0f} % likely a tuned job (--maturity)"
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, Swept, fields_of
 from gpuscale.answers.options import usual_seq_len
-from gpuscale.answers.origins import told
-from gpuscale.answers.saved import typed
+from gpuscale.answers.saved import told, typed
 from gpuscale.answers.sweep import option_names
 from gpuscale.answers.table import question_of
 from gpuscale.core.dataclasses import dataclass, replace

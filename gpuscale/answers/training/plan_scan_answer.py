@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.changed import changed
+from gpuscale.answers.summary import changed
 from gpuscale.answers.training.plan_answer import said_job
 from gpuscale.answers.training.plan_blocks import LAYOUT, MEMORY, MFU, STEP
 from gpuscale.answers.training.plan_maturities import terms_of

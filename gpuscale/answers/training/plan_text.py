@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuscale.answers.options import length_words
-from gpuscale.answers.origins import unsaid
+from gpuscale.answers.saved import unsaid
 from gpuscale.answers.training.plan_case import PlanCase
 from gpuscale.answers.training.plan_request import Request
 from gpuscale.core.layout import DEFAULT_ORDER, Layout

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import summary
-from gpuscale.answers.changed import changed
 from gpuscale.answers.money import age_warnings
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.saved import command_of, launched, saved_job
+from gpuscale.answers.summary import changed
 from gpuscale.answers.training import plan_blocks as blocks
 from gpuscale.answers.training import plan_case, plan_request
 from gpuscale.answers.training.plan_answer import inputs_of, plan_result, said_job, used_job

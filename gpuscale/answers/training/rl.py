@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout import offloads_of
 from gpuscale.answers.money import bill_of
-from gpuscale.answers.origins import said_by, told
-from gpuscale.answers.saved import launched
+from gpuscale.answers.saved import launched, said_by, told
 from gpuscale.answers.serve.reading import weight_format
 from gpuscale.answers.summary import figures_of
 from gpuscale.answers.training import rl_blocks

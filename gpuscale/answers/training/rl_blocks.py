@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import summary
 from gpuscale.answers.money import bill_rows
-from gpuscale.answers.origins import unsaid
-from gpuscale.answers.peak import Room
 from gpuscale.answers.run_terms import BilledTime, bill_terms
+from gpuscale.answers.saved import unsaid
+from gpuscale.answers.summary import Room
 from gpuscale.answers.training.tune_words import layout_words, share_table, time_text
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.rl_estimate import RlEstimate, RlJob

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.changed import changed
 from gpuscale.answers.layout import layout_of
 from gpuscale.answers.options import usual_seq_len
-from gpuscale.answers.origins import said_by, taken_of, told
-from gpuscale.answers.saved import inputs_of
-from gpuscale.answers.summary import memory_point, taken_points, tone_of
+from gpuscale.answers.saved import inputs_of, said_by, taken_of, told
+from gpuscale.answers.summary import changed, memory_point, taken_points, tone_of
 from gpuscale.answers.training.memory_train import layout_text, loaded_of
 from gpuscale.answers.training.plan_train import timeline_of
 from gpuscale.core.dataclasses import asdict, dataclass, replace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.answers.legal import is_legal, refuse_illegal
+from gpuscale.answers.layout import is_legal, refuse_illegal
 from gpuscale.answers.saved import command_of, saved_job
 from gpuscale.answers.training import tune_wanted as wanted
 from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL

@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import Question, refuse_others
-from gpuscale.answers.changed import changed
-from gpuscale.answers.origins import said_by, told
-from gpuscale.answers.peak import Peak, compared_table, counted_rows, part_bars
-from gpuscale.answers.peak import part_rows as compared_rows
-from gpuscale.answers.saved import inputs_of, launched
-from gpuscale.answers.summary import figures_of, largest_parts, machine, taken_points
+from gpuscale.answers.saved import inputs_of, launched, said_by, told
+from gpuscale.answers.summary import (
+    Peak,
+    changed,
+    compared_table,
+    counted_rows,
+    figures_of,
+    largest_parts,
+    machine,
+    part_bars,
+    taken_points,
+)
+from gpuscale.answers.summary import part_rows as compared_rows
 from gpuscale.answers.training import tune_words
 from gpuscale.answers.training.tune_asked import RL, task_of
 from gpuscale.answers.training.tune_case import FinetuneCase, job_of, make_case, site_of
@@ -23,8 +30,8 @@ from gpuscale.core.finetune.bench import BenchChange, Trial, enough, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import Job, counts
 from gpuscale.core.finetune.parameters import IDEAL
-from gpuscale.core.maturity import WORDS
 from gpuscale.core.records import made_of
+from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import preset_names
@@ -300,7 +307,8 @@ def memory_summary(
     found = tune_words.head_points(case, job, r, said)
     parts = [(label, getattr(r.expected, key)) for label, key in tune_words.PARTS]
     found.append(largest_parts(parts, r.expected.moment))
-    rate = f"(80 % {WORDS[r.maturity]}: {tune_words.ends_text(r)}), {r.tokens_per_s:,.0f} tokens/s"
+    ends = f"80 % {MATURITY_WORDS[r.maturity]}: {tune_words.ends_text(r)}"
+    rate = f"({ends}), {r.tokens_per_s:,.0f} tokens/s"
     found.append(Point("step", tune_words.time_text(r.step_s), rate))
     found += [Point("longest", room)] if r.fits else tune_words.remedy_points(r.remedies)
     if r.fewest_gpus is not None:

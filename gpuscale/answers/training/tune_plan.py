@@ -8,11 +8,9 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import refuse_others
-from gpuscale.answers.changed import changed
 from gpuscale.answers.money import bill_of, rate_of
-from gpuscale.answers.origins import said_by, told
-from gpuscale.answers.saved import launched
-from gpuscale.answers.summary import figures_of
+from gpuscale.answers.saved import launched, said_by, told
+from gpuscale.answers.summary import changed, figures_of
 from gpuscale.answers.training.memory import Memory
 from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL, task_of
 from gpuscale.answers.training.tune_case import make_case

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers import summary
 from gpuscale.answers.money import bill_rows
-from gpuscale.answers.peak import Room
 from gpuscale.answers.run_terms import BilledTime, bill_terms
+from gpuscale.answers.summary import Room
 from gpuscale.answers.training import tune_words
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
-from gpuscale.core.maturity import WORDS
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.bill import Bill
+from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.step.records import Breakdown
 from gpuscale.core.words import STEP_PARTS, gb
 from gpuscale.render.document import Column, Point, Table
@@ -238,7 +238,7 @@ def plan_summary(
 ) -> list[Point]:
     """Summary of a fine-tuning run."""
     found = tune_words.head_points(case, trial.job, r, said)
-    low_high = f"(80 % {WORDS[r.maturity]}: {tune_words.ends_text(r)})"
+    low_high = f"(80 % {MATURITY_WORDS[r.maturity]}: {tune_words.ends_text(r)})"
     found.append(
         Point("step", tune_words.time_text(r.step_s), f"{low_high}, {r.tokens_per_s:,.0f} tokens/s")
     )

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.layout import (
     data_parallel,
     experts_split,
+    is_legal,
     offloads_of,
     recompute_of,
     refuse_idle,
+    refuse_illegal,
     said_of,
 )
-from gpuscale.answers.legal import is_legal, refuse_illegal
 from gpuscale.answers.training.tune_asked import RL
-from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.finetune.bench import MOVED_WHOLE
 from gpuscale.core.finetune.method import GPTQ
 from gpuscale.core.finetune.parameters import WEIGHTS, FinetuneParameters, kept_in
-from gpuscale.core.layout import Layout
+from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import (
     capabilities_of,

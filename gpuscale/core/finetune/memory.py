@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts, counts, trained_frac
 from gpuscale.core.finetune.states import CAST, States, casts_weights, stage_states
+from gpuscale.core.memory.facts import Counted
 from gpuscale.core.memory.peak import recomputed_frac
-from gpuscale.core.memory.stages import Counted
 from gpuscale.core.schedules import in_flight
 from gpuscale.core.stages import StageParams, layout_stages
 

@@ -13,14 +13,18 @@ from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.bench import HOST_PROCESS_BYTES, Bench
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.method import Job, counts
-from gpuscale.core.finetune.rl_rollout import Responses, Rollout, generate, responses, rollout
 from gpuscale.core.finetune.rl_step import (
     NO_COSTS,
     RESIDUE_BYTES,
+    Responses,
     RlCosts,
     RlStep,
     Roles,
+    Rollout,
+    generate,
+    responses,
     roles,
+    rollout,
     sync_s,
 )
 from gpuscale.core.run.time import padded_mean

@@ -19,7 +19,7 @@ from gpuscale.core.stages import layout_stages
 from gpuscale.core.step.layer import assemble_layer, head_time, layer_parts
 from gpuscale.core.step.moe import FfnTime
 from gpuscale.core.step.operators import stream_s
-from gpuscale.core.step.overlap import exposed_s
+from gpuscale.core.step.records import exposed_s
 from gpuscale.core.step.step import breakdown, shape_of
 
 if TYPE_CHECKING:

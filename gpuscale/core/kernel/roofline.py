@@ -6,7 +6,12 @@ perfect overlap of compute and memory, no tile quantisation, no launch time: a l
 
 from __future__ import annotations
 
-from gpuscale.core.dataclasses import dataclass
+import math
+
+from gpuscale.core.dataclasses import asdict, dataclass
+from gpuscale.core.formats import compute_dtype, element_bytes
+from gpuscale.core.kernel.calibration import ArchCalibration
+from gpuscale.core.kernel.expected import ProductRows, product_time_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +151,169 @@ def elementwise_bytes(op: str, n_elements: float, element_size_bytes: float = 4.
     """Bytes that an elementwise operation moves. [byte]."""
     spec = ELEMENTWISE[op]
     return (spec.reads + spec.writes) * element_size_bytes * n_elements
+
+
+SOURCE = "How to Scale Your Model, rooflines and GPU chapter, quiz 1"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime(RooflineTime):
+    """Roofline of a kernel, and the rates that it was computed with."""
+
+    kind: str  # "matmul" or the name of an elementwise operation
+    flop_per_s: float | None  # None: not known, memory alone counts
+    bytes_per_s: float
+    compute_dtype: str
+    critical_m: float | None = None  # rows from which it is compute-bound; None: never
+    critical_m_rule: float | None = None  # the same by the weights alone
+    smallest_compute_bound_m: int | None = None
+
+
+def matmul_time(
+    m: int,
+    k: int,
+    n: int,
+    x_dtype: str,
+    w_dtype: str,
+    out_dtype: str,
+    flop_per_s: float,
+    bytes_per_s: float,
+    batch: int = 1,
+    groups: int = 1,
+) -> KernelTime:
+    """Roofline of (m, k) @ (k, n).
+
+    `m, k, n`: shape; with `groups`, m is the rows of all groups together [1]. `x_dtype, w_dtype,
+    out_dtype`: number formats of the operands and the result. `flop_per_s`: dense peak in the
+    format that the product runs in [FLOP/s]. `bytes_per_s`: memory bandwidth [byte/s]. `batch,
+    groups`: independent products; weights among which the rows are divided [1].
+
+    >>> t = matmul_time(512, 4096, 8192, "bf16", "bf16", "bf16", 2250e12, 8e12)
+    >>> round(t.time_s * 1e6, 3), t.bound, t.smallest_compute_bound_m
+    (15.271, 'compute', 314)
+    """
+    x, w, out = element_bytes(x_dtype), element_bytes(w_dtype), element_bytes(out_dtype)
+    found = roofline(
+        matmul_flop(m, k, n, batch),
+        matmul_bytes(m, k, n=n, x_bytes=x, w_bytes=w, out_bytes=out, batch=batch, groups=groups),
+        flop_per_s,
+        bytes_per_s,
+    )
+    critical = critical_batch(
+        k,
+        n,
+        ridge_flop_per_byte=found.ridge_flop_per_byte,
+        x_bytes=x,
+        w_bytes=w,
+        out_bytes=out,
+        groups=groups,
+    )
+    return KernelTime(
+        **asdict(found),
+        kind="matmul",
+        flop_per_s=flop_per_s,
+        bytes_per_s=bytes_per_s,
+        compute_dtype=compute_dtype(x_dtype, w_dtype),
+        critical_m=critical,
+        critical_m_rule=critical_batch_rule(found.ridge_flop_per_byte, w) * groups,
+        smallest_compute_bound_m=None if critical is None else math.ceil(critical),
+    )
+
+
+def elementwise_time(
+    op: str, n_elements: int, dtype: str, fma_flop_per_s: float | None, bytes_per_s: float
+) -> KernelTime:
+    """Roofline of an elementwise operation on the vector units.
+
+    `op`: a key of `core.roofline.ELEMENTWISE`. `n_elements`: elements of each array [1]. `dtype`:
+    their number format. `fma_flop_per_s`: vector rate with a multiply-add counted as 2, as data
+    sheets print it; operations that are not multiply-adds reach half. None: only memory counts
+    [FLOP/s]. `bytes_per_s`: memory bandwidth [byte/s].
+
+    >>> t = elementwise_time("add", 65536, "fp32", 66.9e12, 3.35e12)
+    >>> round(t.time_s * 1e6, 4), t.bound, round(t.intensity_flop_per_byte, 4)
+    (0.2348, 'memory', 0.0833)
+    """
+    spec = ELEMENTWISE[op]
+    rate = None if fma_flop_per_s is None else fma_flop_per_s * (1.0 if spec.fused else 0.5)
+    found = roofline(
+        elementwise_flop(op, n_elements),
+        elementwise_bytes(op, n_elements, element_bytes(dtype)),
+        rate or math.inf,
+        bytes_per_s,
+    )
+    ridge = {"ridge_flop_per_byte": found.ridge_flop_per_byte if rate else 0.0}
+    own = {"kind": op, "flop_per_s": rate, "bytes_per_s": bytes_per_s, "compute_dtype": dtype}
+    return KernelTime(**asdict(found) | ridge | own)
+
+
+@dataclass(frozen=True, slots=True)
+class MixedProduct:
+    """(m, k) @ (k, n), `batch` times, the rows shared out over `groups` weights."""
+
+    m: int
+    k: int
+    n: int
+    x_dtype: str
+    w_dtype: str
+    out_dtype: str
+    batch: int = 1
+    groups: int = 1
+
+    @property
+    def unseen(self) -> str:
+        """Form of product that the measurements do not hold; empty where they do."""
+        forms = {
+            "a batched product": self.batch > 1,
+            "a grouped product": self.groups > 1,
+            "a product of mixed formats": self.x_dtype != self.w_dtype,
+        }
+        return next((form for form, given in forms.items() if given), "")
+
+    def single(
+        self,
+        compute_dtype: str,
+        flop_per_s: float,
+        hbm_bytes_per_s: float,
+        n_units: int | None,
+        l2_bytes: float | None,
+    ) -> tuple[float, ProductRows]:
+        """Rows, and launch of equal products of one format, the narrower operand second."""
+        rows, columns, narrow = self.m / self.groups, float(self.n), self.w_dtype
+        if self.x_dtype != compute_dtype:
+            rows, columns, narrow = columns, rows, self.x_dtype
+        return rows, ProductRows(
+            n=columns,
+            k=self.k,
+            in_bytes=element_bytes(compute_dtype),
+            peak_flop_per_s=flop_per_s,
+            hbm_bytes_per_s=hbm_bytes_per_s,
+            n_units=n_units or 1,
+            l2_bytes=l2_bytes or 0.0,
+            out_bytes=element_bytes(self.out_dtype),
+            weight_bytes=None if self.x_dtype == self.w_dtype else element_bytes(narrow),
+            products=float(self.groups * self.batch),
+        )
+
+
+def mixed_product_time_s(
+    product: MixedProduct,
+    compute_dtype: str,
+    arch: ArchCalibration,
+    flop_per_s: float,
+    hbm_bytes_per_s: float,
+    *,
+    n_units: int | None,
+    l2_bytes: float | None,
+) -> float:
+    """Return the expected time of a product of mixed formats. [s].
+
+    The narrower operand is widened on the way; where that is the first, the product is the
+    transposed one: the same work with the operands swapped. A grouped product is one launch of
+    equal products, the rows shared out evenly.
+
+    `compute_dtype`: format in which it is multiplied. `flop_per_s, hbm_bytes_per_s`: peaks of the
+    GPU [FLOP/s, byte/s]. `n_units`: compute units [1]. `l2_bytes`: L2 cache [byte].
+    """
+    rows, one = product.single(compute_dtype, flop_per_s, hbm_bytes_per_s, n_units, l2_bytes)
+    return product_time_s(rows, one, compute_dtype, arch)

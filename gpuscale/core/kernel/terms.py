@@ -37,7 +37,7 @@ from gpuscale.core.kernel.expected import (
 from gpuscale.core.records import Term, term_of
 
 if TYPE_CHECKING:
-    from gpuscale.core.kernel.ideal import MixedProduct
+    from gpuscale.core.kernel.roofline import MixedProduct
 
 WAVES = "tiles and waves: NVIDIA, Matrix Multiplication Background User's Guide"
 

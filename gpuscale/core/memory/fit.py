@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.facts import ModelFacts
+from gpuscale.core.memory.facts import ModelFacts, StageMemory
 from gpuscale.core.memory.parameters import MemoryParameters
 from gpuscale.core.memory.peak import layout_activations, one_stage
-from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.rules import RuleFacts, against
 from gpuscale.core.stages import layout_stages
 

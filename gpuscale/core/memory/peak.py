@@ -12,10 +12,8 @@ from functools import lru_cache
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import is_narrow
 from gpuscale.core.layout import Layout, hides_exchange, meant_recompute
-from gpuscale.core.memory.facts import ModelFacts
-from gpuscale.core.memory.layer import layer_bytes
+from gpuscale.core.memory.facts import ModelFacts, StageMemory, layer_bytes
 from gpuscale.core.memory.parameters import MemoryParameters
-from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.schedules import in_flight, schedule_of
 from gpuscale.core.stages import StageParams, layout_stages
 

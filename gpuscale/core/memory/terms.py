@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.facts import ModelFacts
+from gpuscale.core.memory.facts import ModelFacts, StageMemory
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC
 from gpuscale.core.memory.parameters import MemoryParameters
 from gpuscale.core.memory.peak import (
@@ -14,7 +14,6 @@ from gpuscale.core.memory.peak import (
     shards_of_state,
     state_rules,
 )
-from gpuscale.core.memory.stages import StageMemory
 from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.stages import StageParams, layout_stages
 from gpuscale.core.words import MEMORY_PARTS

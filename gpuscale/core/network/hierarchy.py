@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.network import collective
-from gpuscale.core.network.algorithms import ALGORITHMS
+from gpuscale.core.network.collective import ALGORITHMS
 from gpuscale.core.records import made_of
 
 if TYPE_CHECKING:

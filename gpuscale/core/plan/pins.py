@@ -9,8 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from gpuscale.core import rules
-from gpuscale.core.context import CONTEXT_KINDS, DEFAULT_CONTEXT
-from gpuscale.core.layout import ORDERS, RECOMPUTE
+from gpuscale.core.layout import CONTEXT_KINDS, DEFAULT_CONTEXT, ORDERS, RECOMPUTE
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.space import VPP, Space, divisors
 

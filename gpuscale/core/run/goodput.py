@@ -11,8 +11,7 @@ import math
 from collections.abc import Callable
 
 from gpuscale.core.dataclasses import dataclass, replace
-from gpuscale.core.run.checkpoint import exact_interval_s
-from gpuscale.core.run.failures import mtbf_s
+from gpuscale.core.run.checkpoint import exact_interval_s, mtbf_s
 
 MOST_SAVES = 1000.0
 """Saves between two failures where a save costs nothing: not made all the time (form)."""

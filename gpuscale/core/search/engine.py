@@ -32,8 +32,7 @@ from gpuscale.core.search.problem import (
 )
 from gpuscale.core.search.results import INFINITY, FoundLayout, LayoutGroup, SearchResult, Tails
 from gpuscale.core.search.space import ProcessGrid, Space, Tail
-from gpuscale.core.step.overlap import pipeline_s
-from gpuscale.core.step.records import StageTimes
+from gpuscale.core.step.records import StageTimes, pipeline_s
 from gpuscale.core.step.step import shape_of
 
 Dealt = dict[int, list[tuple[str, int]]]

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuscale.core import rules
-from gpuscale.core.context import DEFAULT_CONTEXT
 from gpuscale.core.dataclasses import NamedTuple, dataclass
-from gpuscale.core.layout import ORDERS, RECOMPUTE
+from gpuscale.core.layout import DEFAULT_CONTEXT, ORDERS, RECOMPUTE
 from gpuscale.core.model.params import ModelWeights
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.stages import stage_kinds

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.expected import expected_elementwise_time_s, expected_matmul_time_s
-from gpuscale.core.model.kv_cache import STATE_BYTES_PER_ELEMENT
+from gpuscale.core.model.flops import STATE_BYTES_PER_ELEMENT
 from gpuscale.core.model.params import experts_met_frac
 
 if TYPE_CHECKING:

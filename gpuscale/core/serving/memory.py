@@ -13,7 +13,7 @@ from gpuscale.core.bounds import Among, Fraction, Measured
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import edge_bytes, element_bytes, weight_bytes
 from gpuscale.core.model import params
-from gpuscale.core.model.kv_cache import STATE_BYTES_PER_ELEMENT
+from gpuscale.core.model.flops import STATE_BYTES_PER_ELEMENT
 from gpuscale.core.records import Term, term_of, total_of
 
 if TYPE_CHECKING:

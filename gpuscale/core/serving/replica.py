@@ -14,7 +14,7 @@ from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.formats import edge_bytes, number_format, weight_bytes
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import gpu_counts
-from gpuscale.core.model import kv_cache, params
+from gpuscale.core.model import flops, params
 from gpuscale.core.model.flops import flop_per_token
 from gpuscale.core.run.time import job_time_s
 from gpuscale.core.serving.layouts import checkpoint_formats, n_experts
@@ -162,7 +162,7 @@ def replica_memory(
         activations_bytes=room.activations_bytes,
         overhead_bytes=room.overhead_bytes,
         context_tokens=job.context_tokens,
-        kv_bytes_per_token_all_gpus=kv_cache.kv_bytes_per_token(model, weight_bytes(1.0, job.kv)),
+        kv_bytes_per_token_all_gpus=flops.kv_bytes_per_token(model, weight_bytes(1.0, job.kv)),
     )
 
 
@@ -247,7 +247,7 @@ def serving_times(
     prefill = context * (each.forward_flop - each.head_flop) + each.head_flop
     full = flop_per_token(model, context, causal=False).forward_flop * group
     weights = weights_read_bytes(model, job.weights, group)
-    cache = group * kv_cache.kv_cache_bytes(model, context, weight_bytes(1.0, job.kv))
+    cache = group * flops.kv_cache_bytes(model, context, weight_bytes(1.0, job.kv))
     read = weights + cache
     step = decode_time_s(read, full, tp, hbm_bytes_per_s, flop_per_s)
     memory = read / (tp * hbm_bytes_per_s)

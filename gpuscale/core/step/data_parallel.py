@@ -9,9 +9,8 @@ from __future__ import annotations
 from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.formats import is_narrow, number_format
 from gpuscale.core.layout import Layout
-from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import gather_s, split_group, strides
-from gpuscale.core.step.records import Hardware, Software, StageTimes
+from gpuscale.core.step.records import Hardware, Software, StageTimes, exposed_s
 
 FOUR_BITS = 4
 """Formats so narrow are gathered packed (Megatron-Core, `fp4_param_gather`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from gpuscale.core.maturity import TUNED
+from gpuscale.core.settings import TUNED
 from gpuscale.core.step.records import Hardware, Software
 
 _SHEET = (

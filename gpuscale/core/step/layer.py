@@ -8,15 +8,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gpuscale.core.context import CONTEXT_KINDS, ContextShape
 from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.formats import element_bytes, number_format
+from gpuscale.core.layout import CONTEXT_KINDS, ContextShape
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.operators import linear_s, multiplied_in, stream_s
-from gpuscale.core.step.overlap import exposed_s
 from gpuscale.core.step.parallel_comm import all_to_all_s, gather_s
-from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software
+from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software, exposed_s
 
 if TYPE_CHECKING:
     from gpuscale.core.model.mixers import AnyMixer

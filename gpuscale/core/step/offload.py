@@ -6,8 +6,7 @@ from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import KindActivations, away_frac, held_bytes
 from gpuscale.core.step.data_parallel import Shards
 from gpuscale.core.step.operators import stream_s
-from gpuscale.core.step.overlap import exposed_s
-from gpuscale.core.step.records import Hardware, Software
+from gpuscale.core.step.records import Hardware, Software, exposed_s
 
 
 def offloads(sw: Software, layout: Layout) -> bool:

@@ -22,7 +22,6 @@ from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import head_time, layer_time
 from gpuscale.core.step.moe import dispatched
 from gpuscale.core.step.offload import copies_s, offloads, optimizer_s
-from gpuscale.core.step.overlap import pipeline_s
 from gpuscale.core.step.parallel_comm import point_to_point_s, strides
 from gpuscale.core.step.records import (
     Breakdown,
@@ -32,6 +31,7 @@ from gpuscale.core.step.records import (
     Software,
     StageTimes,
     StepResult,
+    pipeline_s,
 )
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.core.maturity import WORDS
 from gpuscale.core.records import Term, term_of
 from gpuscale.core.schedules import SCHEDULES
+from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of
 from gpuscale.core.step.moe import dispatched
 from gpuscale.core.step.parallel_comm import point_to_point_s, strides
@@ -98,6 +98,6 @@ def _rows(where: str, layout: Layout, sw: Software) -> list[tuple[str, str, str]
         (
             "untuned_s",
             f"({BASE} + straggler_s) * (maturity_factor - 1)",
-            f"median of jobs {WORDS[sw.maturity.name]}, presets/train/intervals.toml",
+            f"median of jobs {MATURITY_WORDS[sw.maturity.name]}, presets/train/intervals.toml",
         ),
     ]

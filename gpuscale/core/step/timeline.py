@@ -30,9 +30,8 @@ from gpuscale.core.step.step import Stage, breakdown, model_stages, shape_of, st
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
-    from gpuscale.core.memory.facts import ModelFacts
+    from gpuscale.core.memory.facts import ModelFacts, StageMemory
     from gpuscale.core.memory.parameters import MemoryParameters
-    from gpuscale.core.memory.stages import StageMemory
     from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Software
     from gpuscale.specs.model import ModelSpec
 

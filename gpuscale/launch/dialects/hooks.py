@@ -9,7 +9,7 @@ from typing import Any
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects import megatron, meshes
 from gpuscale.launch.found import MEGATRON_KEYS
-from gpuscale.launch.wrap import filled
+from gpuscale.launch.job import filled
 
 Fields = Mapping[str, Any]
 

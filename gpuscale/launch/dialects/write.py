@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import Table
-from gpuscale.launch import wrap
 from gpuscale.launch.dialects import hooks
 from gpuscale.launch.dialects.nested import dialect, nest
 from gpuscale.launch.dialects.rows import matches, unsaid, write
-from gpuscale.launch.job import LaunchFile, TrainingLaunch, Written
+from gpuscale.launch.job import LaunchFile, TrainingLaunch, Written, script
 from gpuscale.launch.options import launch_table, written_frameworks
 from gpuscale.specs.model import ModelSpec
 
@@ -62,14 +61,14 @@ def chunks_of(model: ModelSpec, layout: Layout, stage_layers: tuple[int, ...]) -
 def launch_script(job: TrainingLaunch, framework: str, wrapper: str) -> tuple[Written, str, str]:
     """Write a launch.
 
-    `framework`: one of `written_frameworks`. `wrapper`: a key of `gpuscale.launch.wrap.WRAPPERS`.
+    `framework`: one of `written_frameworks`. `wrapper`: a key of `gpuscale.launch.job.WRAPPERS`.
     Returns: what the framework is told, the usual name of the file, and its text: one file that
     holds all others as here-documents.
     """
     from gpuscale.launch.dialects.write import writes
 
     written = writes(job, framework)
-    name, text = wrap.script(job, written, wrapper)
+    name, text = script(job, written, wrapper)
     return written, name, text
 
 

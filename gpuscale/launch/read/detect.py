@@ -47,8 +47,7 @@ from gpuscale.launch.read.files import (
     read_notebook,
     started_by,
 )
-from gpuscale.launch.read.kinds import KINDS, of_table
-from gpuscale.launch.read.pretraining import neox_keys
+from gpuscale.launch.read.kinds import KINDS, neox_keys, of_table
 from gpuscale.launch.read.program_text import ANY_YAML
 from gpuscale.launch.read.together import as_flags, flat, llama_factory_v1, tables_in, yaml_tables
 

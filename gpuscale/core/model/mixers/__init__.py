@@ -1,13 +1,15 @@
-"""Kinds of mixer, one file each: keys, weights, FLOP, cache, activations, work, words."""
+"""Kinds of mixer, one class each: keys, weights, FLOP, cache, activations, work, words."""
 
 from gpuscale.core.model.mixers.attention import Attention
 from gpuscale.core.model.mixers.compressed import CompressedAttention
-from gpuscale.core.model.mixers.gated_delta import GatedDelta
-from gpuscale.core.model.mixers.lightning import LightningAttention
-from gpuscale.core.model.mixers.mamba2 import Mamba2
 from gpuscale.core.model.mixers.mla import Mla
-from gpuscale.core.model.mixers.none import NoMixer
-from gpuscale.core.model.mixers.short_conv import ShortConv
+from gpuscale.core.model.mixers.recurrent import (
+    GatedDelta,
+    LightningAttention,
+    Mamba2,
+    NoMixer,
+    ShortConv,
+)
 
 AnyMixer = (
     Attention
