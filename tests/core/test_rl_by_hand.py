@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuscale.core.finetune import rl_estimate as estimate
-from gpuscale.core.finetune import rl_rollout as rollout
+from gpuscale.core.finetune import rl_step as rollout
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.method import Job, Method
 from gpuscale.core.finetune.parameters import IDEAL
