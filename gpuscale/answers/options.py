@@ -258,6 +258,7 @@ class Wired(Question):
 
     GROUP: ClassVar[str] = "machines"
     OF_TASKS: ClassVar[tuple[str, ...]] = (*TRAIN, *SERVE)
+    RAIL_BYTES_PER_S: ClassVar[float] = 12.5e9  # slowest of nodes with several: DGX-1, p4d.24xlarge
     gpus_per_node: Asked[int | None] = whole("GPUs of a node.", most=4096)
     nics: Asked[int | None] = whole("NICs of a node (rails).", most=256)
     link: Asked[float | None] = amount("Speed of one port of a NIC, e.g. 400Gb/s.", "bytes_per_s")
@@ -270,8 +271,8 @@ class Wired(Question):
     def wires(self, cluster: ClusterSpec) -> tuple[list[str], list[str]]:
         """List the settings that stand for nodes as they are asked for, and warnings.
 
-        NICs keep their number or speed where not said; what they pass ends at what the GPUs' own
-        slots pass, as measured (`nic_eff_frac` of presets/fabric/pcie.toml).
+        NICs keep their number or speed where not said (slow ports come one a node); they pass what
+        the GPUs' own slots pass, as measured (`nic_eff_frac` of presets/fabric/pcie.toml).
         Raises GpuscaleError if the NICs are changed of a cluster that has none.
         """
         from gpuscale.io.calibration import load_link
@@ -286,16 +287,17 @@ class Wired(Question):
         if not (self.nics or self.link):
             return own, []
         before = cluster.nics_per_node or cluster.gpus_per_node
-        nics, egress = self.nics or before, cluster.node_egress_bytes_per_s
+        slow = not self.nics and 0.0 < (self.link or 0.0) < self.RAIL_BYTES_PER_S
+        nics, egress = 1 if slow else self.nics or before, cluster.node_egress_bytes_per_s
         link = self.link or (egress / before if egress else None)
         if link is None:
             raise GpuscaleError(f"{cluster.name} has no network of its own", "give --link too")
-        passed, told = nics * link, list[str]()
+        passed, told = nics * link, ["one such --link a node is taken (--nics)"] * slow
         slot, n_gpus = cluster.gpu.pcie_bytes_per_s, self.gpus_per_node or cluster.gpus_per_node
         slot = (slot or 0.0) * load_link("pcie").nic_eff_frac
         if 0.0 < slot * n_gpus < passed and (cluster.egress_bytes_per_s_per_gpu or 0.0) <= slot:
             shown = f"{n_gpus} GPU{'s' * (n_gpus > 1)}"
-            told = [
+            told += [
                 f"{nics} NICs of {link / 1e9:g} GB/s are more than the PCIe slots of {shown} pass: "
                 f"{slot * n_gpus / 1e9:g} GB/s is counted out of a node"
             ]

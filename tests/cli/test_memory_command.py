@@ -343,3 +343,21 @@ def test_experts_that_nobody_spread_are_an_open_setting(capsys):
     assert own["fits_probability"] > 10 * said["fits_probability"]
     assert own["peak_low_bytes"] < spread["peak_bytes"] < said["peak_low_bytes"]
     assert own["decides"].startswith("--ep: ") and spread["layout"]["etp"] == 1
+
+
+def test_a_slow_port_comes_once_a_node(capsys):
+    """ZeRO-3 over 10 Gb/s between two nodes took 22 times a step of one (LLaMA-Factory 5014)."""
+    job = "plan llama3-8b --method lora --zero 3 --gpu a100 --micro-batch 1"
+    job += " --software llama-factory"
+
+    def step_s(*more):
+        run([*job.split(), *more, "--json"])
+        answer = json.loads(capsys.readouterr().out)
+        return answer["result"]["step_s"], " ".join(answer["warnings"])
+
+    alone, _ = step_s("--gpus", "8")
+    slow, told = step_s("--gpus", "16", "--link", "10Gb/s")
+    assert "one such --link a node is taken (--nics)" in told and 15 < slow / alone < 60
+    assert step_s("--gpus", "16", "--link", "10Gb/s", "--nics", "1") == (slow, "")
+    rails, told = step_s("--gpus", "16", "--link", "100Gb/s")
+    assert rails < slow / 20 and not told

@@ -211,12 +211,10 @@ UNLIKE = ("length", "gpus", "method")
 """Changes that make another job of a step of RL. 8-bit states are named last: few frameworks of RL
 have them."""
 
-OF_THE_MEAN = (0.2, 1.6)
+OF_THE_MEAN, OF_NOTHING = (0.2, 1.6), (0.25, 4.0)
 """Mean lengths over that which is taken from the longest alone: prior; published runs have limits
-of 1.1 to 30 times their means (verl's DAPO of a 7B the most, by the time of its updates)."""
-
-OF_NOTHING = (0.25, 4.0)
-"""The same where no length at all was said: prior."""
+of 1.1 to 30 times their means (verl's DAPO of a 7B the most, by the time of its updates). Then the
+same where no length at all was said."""
 
 
 def _asking(typed: Any, asked: Memory) -> Asking:

@@ -12,6 +12,7 @@ from gpuscale.answers.money import bill_of, rate_of
 from gpuscale.answers.saved import launched, said_by, told
 from gpuscale.answers.summary import changed, figures_of
 from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.rl_asked import degrees
 from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL, task_of
 from gpuscale.answers.training.tune_case import make_case
 from gpuscale.answers.training.tune_memory import job_inputs, kept_job, remedy_table
@@ -36,7 +37,6 @@ from gpuscale.answers.training.tune_words import part_rows
 from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_bytes_per_node, remedies
 from gpuscale.core.finetune.bench import changed as changed_job
 from gpuscale.core.records import made_of
-from gpuscale.core.search.space import divisors
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_names
@@ -307,12 +307,11 @@ def _spaces(asked: Plan, case: FinetuneCase) -> tuple[BenchSpace, ...]:
 
 def _split_in_node(case: FinetuneCase) -> tuple[tuple[int, int], ...]:
     """(TP, EP) within a node, where the framework is one that splits layers and experts."""
-    has, n = capabilities_of(case.software), case.job.layout.n_gpus
+    has, n = capabilities_of(case.software), case.bench.gpus_per_node
     if not (has.pipeline and has.tensor_parallel):
         return ()
-    within = [d for d in divisors(n) if d <= case.bench.gpus_per_node]
-    experts = within if case.loaded.model.has_experts and has.expert_parallel else [1]
-    return tuple(way for way in product(within, experts) if max(way) > 1)
+    ways = degrees(case.job.layout.n_gpus, case)
+    return tuple((tp, ep) for tp, pp, ep in ways if pp == 1 < max(tp, ep) <= n)
 
 
 ENDS = {None: (1, 0), "safe": (1,), "expected": (0,), "tight": (-1,)}
