@@ -40,7 +40,7 @@ SOFTWARE = (  # start of what a source calls its framework -> name that `--softw
     ("HF Trainer", "hf-trainer"),
     ("Transformer Engine", "pytorch"),
     ("fmengine", "hf-deepspeed"),
-    ("open_lm", "fsdp"),
+    ("open_lm", "open-lm"),
     ("EasyR1", "easyr1"),
     ("LLM Foundry", "llm-foundry"),
     ("Levanter", "levanter"),

@@ -80,7 +80,8 @@ def passes(monkeypatch):
     """Four sequences fit; a prompt token takes 0.1 ms, a decoded one 10 ms + 1 ms n + 1 us keys."""
 
     def decode(model, replica, site, n, context):
-        return SimpleNamespace(per_token_s=0.010 + 0.001 * n + 1e-6 * context)
+        token_s = 0.010 + 0.001 * n + 1e-6 * context
+        return SimpleNamespace(per_token_s=token_s, network_s=0.1 * token_s)
 
     def prompt(model, replica, site, tokens, n):
         return SimpleNamespace(total_s=1e-4 * tokens * n)
@@ -109,6 +110,7 @@ def test_responses_of_one_length_are_decoded_four_at_a_time(passes):
     assert found.full_s == pytest.approx(6 * 100 * 0.0141 / 4)
     assert found.tail_s == pytest.approx(100 * 0.0141)
     assert found.time_s == pytest.approx(0.025 + 2.115 + 1.41)
+    assert found.network_s == pytest.approx(0.2115 + 0.141)
     assert (found.sequences, found.tokens, found.fits) == (4.0, 1000.0, True)
     few = rolled(SAME, 2, prompts=0.5)  # a prompt is read whole
     assert (few.sequences, few.full_s) == (2, 0.0)
@@ -330,19 +332,19 @@ def test_a_critic_of_its_own_size():
 
 @pytest.fixture
 def rollouts(monkeypatch):
-    """A rollout takes a second a sequence, a batch of `generate` two; what was asked is kept."""
+    """A rollout takes a second a sequence, a fifth of it on the network, `generate` two."""
     asked = []
 
-    def put(each):
+    def put(each, waits):
         def made(model, replica, site, lengths, **wanted):
             asked.append(wanted)
             n = wanted["n_sequences"]
-            return Rollout(n * each, 0.0, 0.0, n * each, n, n, n < 1000)
+            return Rollout(n * each, 0.0, 0.0, n * each, n, n, n < 1000, n * waits)
 
         return made
 
-    monkeypatch.setattr(estimate, "rollout", put(1.0))
-    monkeypatch.setattr(estimate, "generate", put(2.0))
+    monkeypatch.setattr(estimate, "rollout", put(1.0, 0.2))
+    monkeypatch.setattr(estimate, "generate", put(2.0, 0.0))
     return asked
 
 
@@ -353,7 +355,7 @@ def test_a_colocated_step_by_hand(rollouts):
     assert step.train_s == 2.0 * 160
     assert step.logprob_s == step.reference_s == pytest.approx(2.0 * 96 / 3)
     assert (step.reward_s, step.critic_s) == (0.0, 0.0)
-    assert step.rollout_s == 1.5 * 32  # four replicas of two GPUs
+    assert step.rollout_s == 1.5 * 0.8 * 32 + 0.2 * 32  # four replicas of two GPUs
     assert rollouts == [{"n_sequences": 32, "prompt_tokens": 500.0, "n_prompts": 4.0}]
     assert step.sync_s == pytest.approx(2 * N / (8 * 450e9) + 226e-3)
     assert step.switch_s == pytest.approx(2 * (2 * N / 2) / 25e9)  # weights of a GPU, out and in
@@ -370,13 +372,13 @@ def test_pools_of_their_own_by_hand(rollouts):
     """Two of four steps ahead; beyond a node the weights come over the NICs."""
     split = replace(RL, engine="split", rollout_gpus=16)
     found = rl_estimate(bench(), training(dp=8), split, ENGINE)
-    assert found.step.sync_s == pytest.approx(2 * N / (16 * 50e9) + 2.26)
+    assert found.step.sync_s == pytest.approx(2 * N / 50e9 + 2.26)  # broadcast by one
     assert found.step.switch_s == 0.0 and found.n_gpus == 24 and found.rollout_gpus == 16
     assert rollouts[-1] == {"n_sequences": 16, "prompt_tokens": 500.0, "n_prompts": 2.0}
     ahead = replace(split, engine="async", lag=3, rollout_gpus=64)
     late = rl_estimate(bench(), training(dp=8), ahead, ENGINE)
     assert rollouts[-1] == {"n_sequences": 16, "prompt_tokens": 500.0, "n_prompts": 2.0}
-    assert late.step.rollout_s == 1.5 * 16 / 4
+    assert late.step.rollout_s == pytest.approx(1.4 * 16 / 4)
     rl_estimate(bench(), training(dp=8), replace(split, lag=3), ENGINE)
     assert rollouts[-1]["n_sequences"] == 16  # nothing is ahead
     rl_estimate(bench(), training(), replace(RL, rollout_gpus=1), ENGINE)

@@ -155,7 +155,7 @@ def plan_result(
         counts=result.counts,
         decides=_decides(case, request, best),
         taken=taken_of(case, request, lay.recompute),
-        said_by=said_by(request.said, spec, searched=CHOSEN),
+        said_by=said_by(request.said, spec, searched=[n for n in CHOSEN if n not in spec.keeps]),
         job=job.job,
         job_toml=job.job_toml,
     )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gpuscale.core.search.problem import Problem
     from gpuscale.core.search.results import SearchResult
     from gpuscale.specs.hardware import ClusterSpec
+    from gpuscale.specs.software import SoftwareSpec
 
 Progress = Callable[[float], None]
 
@@ -152,13 +153,23 @@ def make_case(
             memory_cache=shared.memory_cache,
         )
     space = default_space(facts, problem.hardware.scaleup_domain_gpus, names[0])
+    pins = {**kept_by(software), **request.pin_texts}
     try:
-        space, left_out = pin_space(replace(space, precision=names), request.pin_texts, facts)
+        space, left_out = pin_space(replace(space, precision=names), pins, facts)
     except ValueError as error:
         raise GpuscaleError(
             str(error), "`gpuscale plan --help` says what a dimension can be"
         ) from None
     return PlanCase(loaded, problem, space, batch, names[0], left_out)
+
+
+def kept_by(software: SoftwareSpec) -> dict[str, str]:
+    """Pins of what a family's users leave as it is.
+
+    >>> kept_by(load_software("open-lm"))
+    {'recompute': 'full', 'zero': '3'}
+    """
+    return {name.removesuffix("_stage"): str(getattr(software, name)) for name in software.keeps}
 
 
 def _check_layers(pins: Mapping[str, int | str], facts: RuleFacts) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuscale.answers.options import length_words
 from gpuscale.answers.saved import unsaid
-from gpuscale.answers.training.plan_case import PlanCase
+from gpuscale.answers.training.plan_case import PlanCase, kept_by
 from gpuscale.answers.training.plan_request import Request
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.memory.fit import why
@@ -186,17 +186,19 @@ def counts_text(counts: Counts, interrupted: bool = False) -> str:
 def taken_of(case: PlanCase, request: Request, recompute: str) -> tuple[str, ...]:
     """List what nobody said of a plan, and the options that say it."""
     asked, facts = request.asked, case.problem.facts
+    software, pins = case.loaded.specs["software"], request.pin_texts
     batch = f"batch {number(case.batch.asked_tokens)} tokens"
     own = facts.settings.recompute_modules if recompute == "selective" else None
     return unsaid(
         (asked.cluster or asked.gpu, case.cluster.name, "--cluster"),
         (asked.batch_tokens or asked.global_batch, batch, "--batch-tokens"),
         (asked.seq_len, length_words(facts.seq_len, case.loaded.model), "--seq-len"),
-        (asked.software, case.loaded.specs["software"].name, "--software"),
+        (asked.software, software.name, "--software"),
         (asked.precision, ", ".join(case.space.precision), "--precision"),
         (
             not own or request.asked.job_settings.recompute_modules,
             f"recomputed: {', '.join(own or ())}",
             "--recompute-modules",
         ),
+        *((pins.get(k), f"{k} {v}", f"--{k}") for k, v in kept_by(software).items()),
     )

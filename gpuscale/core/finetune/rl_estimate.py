@@ -261,11 +261,9 @@ def _engine_times(
     if rl.engine == "hf":  # sharded weights are gathered once
         sharded = job.layout.zero_stage == 3 and job.layout.dp > 1
         return found, 2.0 * total / link if sharded else 0.0, 0.0
-    sync = sync_s(
-        bench.model, total, link, n_roll, rl.costs.tensor_sync_s[rl.engine != "colocated"]
-    )
-    switch = 0.0
-    if rl.engine == "colocated":
+    apart, switch = rl.engine != "colocated", 0.0
+    sync = sync_s(bench.model, total, link, 1 if apart else n_roll, rl.costs.tensor_sync_s[apart])
+    if not apart:
         switch = 2.0 * (2.0 * total / engine.replica.n_gpus) / hw.host_link_bytes_per_s
     return found, sync, switch
 
@@ -288,7 +286,7 @@ def rl_estimate(
     found, roll_s, sync, switch = None, 0.0, 0.0, 0.0
     if engine is not None:
         found, sync, switch = _engine_times(bench, job, rl, engine, lengths)
-        roll_s = costs.rollout_factor * found.time_s
+        roll_s = costs.rollout_factor * (found.time_s - found.network_s) + found.network_s
     memory = rl_memory(bench, job, rl, held, engine, critic)
     refers = held.reference or (rl.kl and job.method.adapts)
     step = RlStep(

@@ -115,10 +115,11 @@ class Rollout:
     sequences: float  # at once, at most
     tokens: float  # generated
     fits: bool
+    network_s: float = 0.0  # of decoding, within `time_s`: no engine adds to that
 
     def shared(self, n_steps: int) -> Rollout:
         """Give each of `n_steps` steps its share of responses generated together."""
-        names = ("time_s", "prefill_s", "full_s", "tail_s", "tokens")
+        names = ("time_s", "prefill_s", "full_s", "tail_s", "tokens", "network_s")
         return replace(self, **{name: getattr(self, name) / n_steps for name in names})
 
 
@@ -145,7 +146,8 @@ def rollout(
     prefill = prompt_pass(model, replica, site, prompt_tokens, max(1.0, n_prompts)).total_s
     context = prompt_tokens + lengths.under_way_tokens
     each = decode_step(model, replica, site, max(1.0, inside / replica.pp), context)
-    full = max(0.0, n_sequences - inside) * lengths.mean_tokens * each.per_token_s / inside
+    passes = max(0.0, n_sequences - inside) * lengths.mean_tokens / inside
+    full, network = passes * each.per_token_s, passes * each.network_s
     longest = lengths.longest(n_sequences)
     tail, step = 0.0, longest / GRID
     for i in range(GRID):
@@ -153,6 +155,7 @@ def rollout(
         left = max(1.0, inside * lengths.alive(at))
         one = decode_step(model, replica, site, max(1.0, left / replica.pp), prompt_tokens + at)
         tail += step * one.per_token_s
+        network += step * one.network_s
     return Rollout(
         time_s=prefill + full + tail,
         prefill_s=prefill,
@@ -161,6 +164,7 @@ def rollout(
         sequences=inside,
         tokens=n_sequences * lengths.mean_tokens,
         fits=room >= 1.0,
+        network_s=network,
     )
 
 
@@ -199,9 +203,9 @@ def generate(
     )
 
 
-TENSOR_SYNC_S = 8.5e-4
+TENSOR_SYNC_S = 7.9e-4
 """Time per tensor of a weight synchronisation between pools: 15.8 s for the 18,400 matrices of
-Qwen3-30B-A3B on 32 H20 (verl, default transfer). [s]"""
+Qwen3-30B-A3B on 32 H20 (verl, default transfer), less 1.2 s for their 61 GB. [s]"""
 
 TENSOR_SYNC_COLOCATED_S = 2.4e-4
 """The same with handles instead of copies: 4.4 s (verl checkpoint engine). [s]"""
@@ -340,11 +344,12 @@ def n_tensors(model: ModelSpec) -> float:
 
 
 def sync_s(
-    model: ModelSpec, total_params: float, link_bytes_per_s: float, n_gpus: int, tensor_s: float
+    model: ModelSpec, total_params: float, link_bytes_per_s: float, n_senders: int, tensor_s: float
 ) -> float:
-    """Time to hand the new weights to the engine. [s].
+    """Time to hand the new weights, 2 bytes a parameter, to the engine. [s].
 
-    Every GPU of the engine receives its share of 2 bytes a parameter; each tensor is handled on its
-    own, in `tensor_s`, which is what counts with many experts.
+    `n_senders`: GPUs that send a share each; 1 between pools, where rank 0 broadcasts all of it
+    (verl; NVIDIA-NeMo/RL@1b37cb89, `broadcast_weights_for_collective`). Each tensor is handled on
+    its own, in `tensor_s`, which is what counts with many experts.
     """
-    return 2.0 * total_params / (link_bytes_per_s * n_gpus) + tensor_s * n_tensors(model)
+    return 2.0 * total_params / (link_bytes_per_s * n_senders) + tensor_s * n_tensors(model)

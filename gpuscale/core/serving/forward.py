@@ -215,6 +215,11 @@ class DecodeStep:
         """Time per token of a sequence: ``(T(b (n+1)) + T_draft) / (1 + a)``."""
         return self.time_s / self.tokens
 
+    @property
+    def network_s(self) -> float:
+        """Part of `per_token_s` that GPUs wait for each other."""
+        return self.parts.communication_s / self.tokens
+
 
 def decode_step(
     model: ModelSpec, replica: Replica, site: ServingSite, sequences: float, context: float
