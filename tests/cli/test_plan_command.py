@@ -589,3 +589,17 @@ def test_tpus_are_planned_for_jax(capsys):
     assert r["inputs"]["software"] == "jax"
     # AI-Hypercomputer/tpu-recipes pull 100: 38.06 %
     assert r["result"]["mfu"] == pytest.approx(0.3806, rel=0.1)
+
+
+def test_what_a_familys_users_leave_as_it_is_is_kept_unless_it_is_asked_for(capsys):
+    job = "llama2-7b --gpu a100 --gpus 16 --software open-lm --seq-len 2048".split()
+    _, kept = result_of(capsys, *job)
+    layout, said = kept["result"]["layout"], kept["result"]["said_by"]
+    assert (layout["recompute"], layout["zero_stage"]) == ("full", 3)
+    assert (
+        said["recompute"].startswith("habit of open-lm") and said["micro_batch_size"] == "searched"
+    )
+    assert "recompute full (--recompute)" in kept["result"]["taken"]
+    _, free = result_of(capsys, *job, "--recompute", "none", "--zero", "2")
+    assert free["result"]["layout"]["recompute"] == "none"
+    assert free["result"]["layout"]["zero_stage"] == 2

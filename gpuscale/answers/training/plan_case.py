@@ -164,11 +164,7 @@ def make_case(
 
 
 def kept_by(software: SoftwareSpec) -> dict[str, str]:
-    """Pins of what a family's users leave as it is.
-
-    >>> kept_by(load_software("open-lm"))
-    {'recompute': 'full', 'zero': '3'}
-    """
+    """Pins of what a family's users leave as it is."""
     return {name.removesuffix("_stage"): str(getattr(software, name)) for name in software.keeps}
 
 
