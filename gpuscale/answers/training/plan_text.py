@@ -200,5 +200,4 @@ def taken_of(case: PlanCase, request: Request, recompute: str) -> tuple[str, ...
             f"recomputed: {', '.join(own or ())}",
             "--recompute-modules",
         ),
-        *((pins.get(k), f"{k} {v}", f"--{k}") for k, v in kept_by(software).items()),
-    )
+    ) + unsaid(*((pins.get(k), f"{k} {v}", f"--{k}") for k, v in kept_by(software).items()))
