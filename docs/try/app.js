@@ -1,6 +1,6 @@
 // The form, kept in the address; the answer, drawn from its data; what was asked before, kept.
 import { TASKS, SHARED, ask, beside, concerns, given, inWords, search, steps, values, ways } from "./tasks.js";
-import { along, draw, drawable, know, shown, stepped } from "./charts.js";
+import { along, draw, drawable, know, loaded, shown, stepped } from "./charts.js";
 
 const $ = (id) => document.getElementById(id);
 const node = (tag, more = {}, ...inside) => {
@@ -8,13 +8,21 @@ const node = (tag, more = {}, ...inside) => {
   made.append(...inside);
   return made;
 };
-// once before the next frame, however often it is asked for
-const soon = (go) => {
-  let waits = false;
-  return () => {
-    if (!waits) requestAnimationFrame(() => { waits = false; go(); });
-    waits = true;
-  };
+// what is to be drawn, each once however often it is asked for; one a task, so that the page stays alive
+const jobs = new Set();
+let working = false;
+async function work() {
+  working = true;
+  await loaded;
+  for (const go of jobs) {
+    jobs.delete(go);
+    await new Promise((done) => setTimeout(() => { done(); go(); }));
+  }
+  working = false;
+}
+const soon = (go) => () => {
+  jobs.add(go);
+  if (!working) work();
 };
 const fields = () => [...TASKS[task].fields, ...TASKS[task].more];
 const pinned = () => Object.fromEntries(TASKS[task].pins.filter((name) => form[name]).map((name) => [name, form[name]]));
@@ -89,8 +97,14 @@ function broken(why) {
   for (const one of queue.splice(0)) one.done.forEach((done) => done({ error: dead }));
 }
 
+// answers made before; those who wait for one have it
 function seed(rows) {
-  for (const [question, made] of rows ?? []) known.set(keyOf(question), made);
+  for (const [question, made] of rows ?? []) {
+    const key = keyOf(question);
+    known.set(key, made);
+    const at = queue.findIndex((one) => one.key === key);
+    if (at >= 0) queue.splice(at, 1)[0].done.forEach((done) => done(made));
+  }
 }
 
 // --- the form ---------------------------------------------------------------------------------
@@ -219,7 +233,7 @@ async function answer() {
   document.title = `${made.answer.summary[0].value.split(";")[0].slice(0, 90)} – gpuscale`;
   knobs();
   pictures();
-  details();
+  detailsSoon();
   sideBySide();
 }
 
@@ -357,7 +371,7 @@ function tabs() {
   $("charts").hidden = !all.length;
   $("tabs").replaceChildren(...all.map((c) => {
     const on = c === now;
-    const made = node("button", { type: "button", id: `tab-${c.key}`, textContent: LABELS[c.key] ?? c.title, tabIndex: on ? 0 : -1, onclick: () => { tab = c.key; view = null; tabs(); } });
+    const made = node("button", { type: "button", id: `tab-${c.key}`, textContent: LABELS[c.key] ?? c.title, tabIndex: on ? 0 : -1, onclick: () => { tab = c.key; view = null; inPanel = null; tabs(); } });
     made.setAttribute("role", "tab");
     made.setAttribute("aria-selected", on);
     made.setAttribute("aria-controls", "panel");
@@ -366,8 +380,9 @@ function tabs() {
   if (!now) return;
   if (focused) $(`tab-${now.key}`).focus();
   $("panel").setAttribute("aria-labelledby", `tab-${now.key}`);
-  panel(now);
+  if (now !== inPanel) panel(now);
 }
+let inPanel = null; // the chart that is drawn
 
 const tabsSoon = soon(tabs);
 
@@ -379,6 +394,7 @@ $("tabs").addEventListener("keydown", (e) => {
 
 let redrawPanel = () => {};
 function panel(chart) {
+  inPanel = chart;
   const box = node("div", { className: "chart" });
   $("panel").replaceChildren(node("p", { className: "chart-title", textContent: chart.title }), box, ...(chart.note ? [node("p", { className: "note", textContent: chart.note })] : []));
   redrawPanel = () => {
@@ -525,6 +541,7 @@ function sortable(table) {
   }));
 }
 
+const detailsSoon = soon(details);
 const made = (what) => answered(ask(what, latest.question.command, latest.options), 0);
 
 async function take(file) {
@@ -593,4 +610,4 @@ const first = JSON.parse($("first").textContent);
 if (first) { names = first.names; know(names.words); seed(first.answers); offer(); }
 recall();
 if (first) answer();
-fetch("first.json").then((r) => (r.ok ? r.json() : [])).then((rows) => { seed(rows); if (!latest && !$("state").classList.contains("error")) answer(); else if (latest) { pictures(); details(); knobs(); } }).catch(() => {});
+fetch("first.json").then((r) => (r.ok ? r.json() : [])).then((rows) => { seed(rows); if (!latest && !$("state").classList.contains("error")) answer(); }).catch(() => {});

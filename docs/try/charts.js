@@ -1,6 +1,7 @@
 // Charts of an answer: records of the planner (the same that files and notebooks draw) as marks of
 // Observable Plot, drawn for the width that there is, and redrawn when it changes.
-import * as Plot from "./plot.js";
+let Plot = null;
+export const loaded = import("./plot.js").then((all) => { Plot = all; }, () => {}); // without it there are no charts
 
 const SERIES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c8c8c", "#332288"];
 let words = {};
@@ -136,6 +137,7 @@ export const drawable = (chart) => chart.kind in DRAW;
 // Draws a chart into a box; `view` is the part of a timeline, `picked` points to ring. Returns what
 // finds the point under a click.
 export function draw(box, chart, { view, picked, height } = {}) {
+  if (!Plot) return () => null;
   const width = Math.max(260, box.clientWidth);
   const { points, ...spec } = DRAW[chart.kind](chart, width, chart.kind === "gantt" ? view : picked);
   const made = Plot.plot({ width, height: height ?? Math.min(460, Math.max(280, width * 0.5)), marginLeft: 70, marginRight: 18, marginBottom: 42, ...spec, style: { fontSize: "13px" } });
@@ -169,6 +171,7 @@ export function stepped({ events, total_s }) {
 
 // A figure along a slider, what is chosen on it.
 export function along(box, { label, dim }, one, rows, value, log) {
+  if (!Plot) return;
   const known = rows.filter((r) => r.y != null);
   const width = Math.max(120, box.clientWidth);
   const [low, high] = ends(known.map((r) => r.y));
