@@ -108,7 +108,7 @@ class Explained(Entry):
 
 
 def _list() -> Document:
-    from gpuscale.render.document import Column, Document, Table, Text
+    from gpuscale.render.document import Column, Table, Text
 
     entries = load_glossary().values()
     heads = {"topic": "topic", "term": "term", "title": "what it is", "also": "also"}
@@ -124,7 +124,7 @@ def _show(entry: Entry) -> Document:
     from dataclasses import asdict
 
     from gpuscale.core.records import Term
-    from gpuscale.render.document import Block, Document, Facts, Text
+    from gpuscale.render.document import Block, Facts, Text
     from gpuscale.render.explain import amount, node_of
     from gpuscale.textbook.evaluate import ARITHMETIC, evaluate
 

@@ -153,7 +153,6 @@ class JobOptions(KernelOptions):
     def job_settings(self) -> JobSettings:
         """What is set, as one record."""
         from gpuscale.core.records import made_of
-        from gpuscale.core.settings import JobSettings
 
         return made_of(
             JobSettings,

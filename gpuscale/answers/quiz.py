@@ -122,7 +122,7 @@ def _row(answer: CheckedAnswer) -> dict[str, Any]:
 
 
 def _listed(questions: tuple[QuizQuestion, ...], inputs: dict[str, Any]) -> Document:
-    from gpuscale.render.document import Column, Document, Table
+    from gpuscale.render.document import Column, Table
     from gpuscale.textbook.evaluate import answer, load_reference
 
     reference = load_reference()
@@ -217,8 +217,8 @@ def _compared(a: CheckedAnswer) -> list[tuple[str, str, str]]:
 
 def _explained(question: QuizQuestion) -> Document:
     """One answer with formula, call, numbers put in, and the origin of each figure."""
-    from gpuscale.render.document import Document, Facts, Text
-    from gpuscale.textbook.evaluate import CheckedAnswer, ExpressionError, load_reference, matches
+    from gpuscale.render.document import Facts, Text
+    from gpuscale.textbook.evaluate import ExpressionError, load_reference, matches
     from gpuscale.textbook.explain import explain, note_text, term
 
     try:

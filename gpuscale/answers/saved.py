@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, fields_of
 from gpuscale.answers.options import length_words
+from gpuscale.core.dataclasses import asdict, fields, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.quantity import UNITS
 from gpuscale.core.settings import GRADIENT_BYTES

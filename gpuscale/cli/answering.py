@@ -124,8 +124,8 @@ def _print(document: Document, shown: Shown, extra: dict[str, object]) -> None:
 def _with_pictures(document: Document) -> Document:
     """Add the pictures in letters at the end."""
     import shutil
-    from dataclasses import replace
 
+    from gpuscale.core.dataclasses import replace
     from gpuscale.render.pictures_known import pictures
     from gpuscale.render.terminal import drawn
 

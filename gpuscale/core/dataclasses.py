@@ -12,6 +12,7 @@ import sys
 from collections import namedtuple
 from dataclasses import *  # noqa: F403
 from dataclasses import MISSING, FrozenInstanceError, fields
+from functools import cache
 from operator import attrgetter
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,13 @@ else:
             return made
 
         return record if cls is None else record(cls)
+
+    def replace(record, /, **changes):
+        """Make a record like another with some fields changed, as `dataclasses.replace`."""
+        cls = record.__class__
+        return cls(**{name: getattr(record, name) for name in _given(cls)} | changes)
+
+    _given = cache(lambda cls: [f.name for f in fields(cls) if f.init])
 
 
 def _methods(cls: Any, frozen: bool, eq: bool, repr: bool) -> dict[str, Any]:

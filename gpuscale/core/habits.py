@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Filled, Several, Share
@@ -47,6 +48,7 @@ class Habit:
     shares: Mapping[str, Share] | None = None  # value -> share of the framework's own examples
 
 
+@lru_cache(maxsize=1024)
 def version_key(version: str) -> tuple[int, ...]:
     """Order of versions: their numbers.
 

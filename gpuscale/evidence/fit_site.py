@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.kernel.calibration import LogAxis, MatmulCalibration
 from gpuscale.core.network.calibration import (
     KIND,

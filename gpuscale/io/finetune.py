@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
-from gpuscale.core.dataclasses import NamedTuple
+from gpuscale.core.dataclasses import NamedTuple, replace
 from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import FinetuneParameters, kept_in
 from gpuscale.core.finetune.rl_estimate import RolloutEngine
@@ -106,9 +105,6 @@ def rl_engine(
 
     `weights`: their format. `share`: of a GPU's memory, where training has the rest; None: its own.
     """
-    from dataclasses import replace
-
-    from gpuscale.core.finetune.rl_estimate import RolloutEngine
     from gpuscale.core.serving.records import Replica
     from gpuscale.io.serving import serving_site
 

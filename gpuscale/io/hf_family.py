@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.model.mixers import AnyMixer, Attention
 from gpuscale.io import hf_orders as orders
 from gpuscale.io.hf_keys import Keys

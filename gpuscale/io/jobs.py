@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.records import made_of

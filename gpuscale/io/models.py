@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,7 +151,7 @@ def _by_name(arg: str) -> LoadedModel:
     name = _hub_name(arg)
     path = find_preset("model", name)
     if path is not None:
-        return _seeing(name, _preset(path))
+        return _seeing(name, _preset(path, path.stat().st_mtime_ns))
     if name != arg:
         from gpuscale.io.this_machine import cached_config
 
@@ -167,10 +168,11 @@ def _by_name(arg: str) -> LoadedModel:
             f"fetch it with `hf download {arg} config.json`, or give the file itself",
         )
     path = preset_path("model", arg)
-    return _preset(path)
+    return _preset(path, path.stat().st_mtime_ns)
 
 
-def _preset(path: Path) -> LoadedModel:
+@lru_cache(maxsize=256)
+def _preset(path: Path, _stamp: int) -> LoadedModel:
     where = f"preset {path.stem}"
     table = parse_toml(read_text(path), where)
     return _checked(model_from_table(table, where, own=is_own(str(path))), (), where)
@@ -187,7 +189,7 @@ def _seeing(name: str, found: LoadedModel) -> LoadedModel:
 def _of_shape(arg: str, meant: HubName) -> LoadedModel:
     """Preset whose layers a model of another name has, in the format that its name says."""
     path = preset_path("model", meant.model)
-    found = _seeing(meant.model, _preset(path))
+    found = _seeing(meant.model, _preset(path, path.stat().st_mtime_ns))
     stored = meant.stored
     told = f"{arg[:100]}: taken as preset {path.stem}"
     spec = found.spec

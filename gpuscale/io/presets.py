@@ -74,7 +74,13 @@ def shipped(name: str) -> Path:
 def _folders(kind: str) -> tuple[Path, ...]:
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    return tuple(filter(os.path.isdir, _below(preset_roots(), kind)))
+    others = _below(preset_roots(), kind)[: -len(OWN)]
+    return (*filter(os.path.isdir, others), *_own_folders(kind))
+
+
+@lru_cache(maxsize=64)
+def _own_folders(kind: str) -> tuple[Path, ...]:
+    return tuple(filter(os.path.isdir, _below(OWN, kind)))
 
 
 @lru_cache(maxsize=256)
@@ -144,9 +150,13 @@ def find_preset(kind: str, name: str) -> Path | None:
 
 def _file(kind: str, name: str) -> Path | None:
     for folder in _folders(kind) if _NAME.fullmatch(name) else ():
-        if os.path.isfile(path := f"{folder}{os.sep}{name}.toml"):
+        path = f"{folder}{os.sep}{name}.toml"
+        if (_is_own_file if is_own(path) else os.path.isfile)(path):
             return Path(path)
     return None
+
+
+_is_own_file = lru_cache(maxsize=2048)(os.path.isfile)  # own files stay while it runs
 
 
 def preset_path(kind: str, name: str) -> Path:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.habits import Habit
 from gpuscale.core.serving.maturity import SETTLED, Ages, EngineMaturity, maturity
 from gpuscale.core.serving.power import PowerParameters
@@ -161,8 +161,6 @@ def load_words(name: str = "names") -> dict[str, dict[str, str]]:
 @lru_cache(maxsize=1)
 def load_maturity() -> MaturitySpec:
     """Read how long engines take to settle on an architecture, and when each came."""
-    from gpuscale.specs.serving import MaturitySpec
-
     return _read(MaturitySpec, "maturity")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuscale.core.dataclasses import fields, replace
 from gpuscale.core.habits import Habit, habits_of, version_at
 from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
 from gpuscale.errors import GpuscaleError
@@ -90,12 +90,9 @@ def framework_habits(arg: str, facts: Mapping[str, str]) -> dict[str, Habit]:
         return {}
     day = day_of(arg)
     at = version_at(own.dates, version) if _DATE.fullmatch(version) else version
-    found = habits_of(own.habit, facts, at)
-    if not own.like:
-        return found
-    base = framework_habits(f"{own.like}:{day}" if day else own.like, facts)
+    base = framework_habits(f"{own.like}:{day}" if day else own.like, facts) if own.like else {}
     inherited = {k: replace(h, note=h.note or f"from {own.like}") for k, h in base.items()}
-    return {**inherited, **found}
+    return {**inherited, **habits_of(own.habit, facts, at)}
 
 
 def day_of(arg: str) -> str:
@@ -151,8 +148,6 @@ def load_software(arg: str = DEFAULT_SOFTWARE) -> SoftwareSpec:
     """
     if arg == ANY_SOFTWARE:
         return load_software().model_copy(update={"capabilities": "", "refuses": ()})
-    from gpuscale.io.software import framework_habits, named
-
     own = named(arg)
     path = Path(arg) if looks_like_path(arg) else preset_path("software", own.name)
     spec = _load(path, path.stat().st_mtime_ns if os.path.exists(path) else 0)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass, field
+from gpuscale.core.dataclasses import NamedTuple, dataclass, field, replace
 from gpuscale.core.quantity import dimension_of, format_si
 from gpuscale.core.records import Term
 from gpuscale.errors import unknown_name

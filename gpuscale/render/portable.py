@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copyreg
-from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from gpuscale.core.dataclasses import fields, replace
 from gpuscale.render.document import Block, Document, Table
 
 

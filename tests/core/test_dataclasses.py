@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_record_is_as_one_of_the_standard_library(
     name: str, args: tuple[Any, ...], more: dict[str, Any]
 ) -> None:
     seen = []
-    for kinds in (OURS, THEIRS):
+    for kinds, module in ((OURS, ours), (THEIRS, dataclasses)):
         kind = kinds[name]
         one = _done(lambda kind=kind: kind(*args, **more))  # type: ignore[misc]
         if isinstance(one, tuple):
@@ -127,7 +128,7 @@ def test_a_record_is_as_one_of_the_standard_library(
                 one == other,
                 hash(one) == hash(two) if kind.__hash__ else kind.__hash__,
                 str(dataclasses.asdict(one)),
-                _done(lambda one=one: dataclasses.replace(one, a=9.0).a),  # type: ignore[misc]
+                repr(_done(partial(module.replace, one, a=9.0))),
                 _done(lambda one=one: setattr(one, "a", 2.0)),  # type: ignore[misc]
                 _done(lambda one=one: delattr(one, "a")),  # type: ignore[misc]
                 value == getattr(two, "a", None),

@@ -74,7 +74,7 @@ def both_ways(monkeypatch):
         return found
 
     monkeypatch.setattr(spec_errors, "made", made)
-    for module in (calibration, finetune, hardware, run, serving, software, step):
+    for module in (calibration, finetune, hardware, models, run, serving, software, step):
         for function in vars(module).values():
             getattr(function, "cache_clear", int)()
     return seen

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from gpuscale.answers.diagnose.figures import Figure
 from gpuscale.answers.diagnose.judged import Answered
 from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted, SeriesRead
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term
 from gpuscale.core.words import gb

@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.diagnose.records import Predicted
+from gpuscale.core.dataclasses import replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
 from gpuscale.io.run import first_of, load_table, told

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.document import covered, hidden_of
@@ -19,6 +18,7 @@ from gpuscale.answers.launch_check.records import (
 )
 from gpuscale.answers.launch_check.said import asked_otherwise
 from gpuscale.answers.launch_check.tuned import frozen_format
+from gpuscale.core.dataclasses import replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.guard import bounded
 from gpuscale.io.inputs import Loaded, load_inputs

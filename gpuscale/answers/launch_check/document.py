@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.launch_check.records import Checked
 from gpuscale.answers.launch_check.said import said_rows
 from gpuscale.answers.summary import chance_tone
 from gpuscale.answers.training.plan_text import degrees, percent, recompute, seconds
+from gpuscale.core.dataclasses import fields, replace
 from gpuscale.core.layout import PRECISIONS, RECOMPUTE
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb

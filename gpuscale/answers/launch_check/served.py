@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.records import Checked, empty_report
+from gpuscale.core.dataclasses import replace
 from gpuscale.launch.read.serving import attention_ranks
 from gpuscale.render.document import Facts, Text
 

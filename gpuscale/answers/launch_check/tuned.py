@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.records import (
@@ -15,6 +14,7 @@ from gpuscale.answers.launch_check.records import (
     empty_report,
     read_again,
 )
+from gpuscale.core.dataclasses import replace
 from gpuscale.errors import GpuscaleError, RuleError
 from gpuscale.launch.read.kinds import KINDS
 

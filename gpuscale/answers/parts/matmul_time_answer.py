@@ -197,7 +197,6 @@ def _expected_term(
 ) -> Term:
     """Explain the expected time: that of the kernel, never below the roofline."""
     from gpuscale.core.kernel.terms import elementwise_term, product_term
-    from gpuscale.io.calibration import load_arch
 
     arch = load_arch(spec, calibration)
     if product is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.saved import told
@@ -14,6 +13,7 @@ from gpuscale.answers.serve.launch import benchmark_line, launch_lines
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
 from gpuscale.answers.serve.summary import age_text, habits_line, taken_of
 from gpuscale.answers.serve.tight import settled
+from gpuscale.core.dataclasses import fields, replace
 from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.percentiles import LoadResult

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.terms import PARTS, decode_pass
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.serving.capacity import formula_bound
 from gpuscale.core.serving.service import Service
 from gpuscale.errors import GpuscaleError

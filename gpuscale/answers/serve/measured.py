@@ -61,7 +61,6 @@ def itself(case: ServeCase, engine: str) -> bool:
 
 def widths(case: ServeCase, found: FoundReplica, wanted: Wanted) -> tuple[float, float]:
     """Half widths of ln(TTFT) and ln(TPOT) that hold 80 % of the measured rows of the kind."""
-    from gpuscale.core.serving.disaggregated import PooledService
     from gpuscale.core.serving.layouts import n_experts
     from gpuscale.io.serving import serving_intervals
 

@@ -140,8 +140,7 @@ def _one_sequence_bytes(service: Service) -> float:
 
 def _smaller_format(case: ServeCase, service: Service) -> str | None:
     """Widest format that fits the same layout."""
-    from dataclasses import replace
-
+    from gpuscale.core.dataclasses import replace
     from gpuscale.core.formats import element_bytes
 
     now = element_bytes(service.replica.ffn_format)

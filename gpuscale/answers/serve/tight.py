@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve.case import ServeCase, candidates, case_of, wanted_of
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.serving.choose import (
     SHOWN,
     Choice,

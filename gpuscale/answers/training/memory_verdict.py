@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuscale.core import verdict
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.memory.peak import peak_stage, stage_memories
 from gpuscale.core.settings import LOSSES
 from gpuscale.io.step import spread

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from gpuscale.answers.lifetime import outlook_rows, save_row
@@ -21,6 +20,7 @@ from gpuscale.answers.training.plan_text import (
     seconds,
     short,
 )
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.plan.records import Estimate, PlanResult
 from gpuscale.core.plan.why import AXES

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpuscale.answers.lifetime import conditions_of
 from gpuscale.answers.money import stops_per_s
 from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms
@@ -11,6 +9,7 @@ from gpuscale.answers.summary import span
 from gpuscale.answers.training.plan_case import PlanCase, prospect_of
 from gpuscale.answers.training.plan_request import Request
 from gpuscale.answers.training.plan_text import days, seconds
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.terms import peak_term, usable_term
 from gpuscale.core.plan.records import ByMaturity, Estimate, PlanResult, Run, estimate

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import summary
@@ -26,6 +25,7 @@ from gpuscale.answers.training.plan_text import (
     percent,
     seconds,
 )
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.plan.records import Estimate, PlanResult, estimate
 from gpuscale.core.plan.sensitivity import find_remedies, most_headroom, sensitivity
 from gpuscale.core.quantity import format_time

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.finetune.rl import RELATIVES
 from gpuscale.core.finetune.rl_estimate import RlJob
 from gpuscale.core.finetune.rl_step import RlCosts

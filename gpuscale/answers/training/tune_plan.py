@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
@@ -34,6 +33,7 @@ from gpuscale.answers.training.tune_plan_blocks import (
 from gpuscale.answers.training.tune_verdict import verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, one, settled
 from gpuscale.answers.training.tune_words import part_rows
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_bytes_per_node, remedies
 from gpuscale.core.finetune.bench import changed as changed_job
 from gpuscale.core.records import made_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from gpuscale.answers.training.tune_case import FinetuneCase
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import WEIGHTS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from gpuscale.answers.layout import (
     said_of,
 )
 from gpuscale.answers.training.tune_asked import RL
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.finetune.bench import MOVED_WHOLE
 from gpuscale.core.finetune.method import GPTQ
 from gpuscale.core.finetune.parameters import WEIGHTS, FinetuneParameters, kept_in
@@ -134,7 +134,6 @@ def layout_of(
     method and without one. Raises GpuscaleError for a layout that it cannot run.
     """
     from gpuscale.io.finetune import finetune_parameters
-    from gpuscale.io.software import capabilities_of
 
     habits, said = finetune_parameters(software), said_of(asked, offload)
     dp = ranks_of(said, asked.gpus or 1)

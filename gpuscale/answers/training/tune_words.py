@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.summary import asked_for, chance_tone, memory_point, span
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.finetune.memory import bytes_per_logit, fragmentation_of, stream_bytes
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.states import base_bytes_per_param, state_bytes

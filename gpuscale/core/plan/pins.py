@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice, product
 from operator import itemgetter
 from typing import Any
 
 from gpuscale.core import rules
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.layout import CONTEXT_KINDS, DEFAULT_CONTEXT, ORDERS, RECOMPUTE
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.space import VPP, Space, divisors

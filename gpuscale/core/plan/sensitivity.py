@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import fields, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC, fewest_gpus
 from gpuscale.core.plan.pins import pin_space

@@ -7,8 +7,8 @@ Memory floor: Rajbhandari et al. 2019 (arXiv:1910.02054), section 3; bubble: Nar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory import peak
 from gpuscale.core.memory.peak import shards as memory_shards

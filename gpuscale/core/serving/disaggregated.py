@@ -6,10 +6,10 @@ Zhong et al. 2024 (DistServe, arXiv:2401.09670), sections 3 and 4.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.serving.loads import Demand, UnderLoad
 from gpuscale.core.serving.memory import cache_bytes_per_sequence
 from gpuscale.core.serving.scheduler import Simulated

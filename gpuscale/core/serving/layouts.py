@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuscale.core.dataclasses import replace
 from gpuscale.core.rules import against_pp, against_tp, facts_of
 from gpuscale.core.serving.records import Replica
 

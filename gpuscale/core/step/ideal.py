@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
+from gpuscale.core.dataclasses import fields, replace
 from gpuscale.core.settings import TUNED
 from gpuscale.core.step.records import Hardware, Software
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import NamedTuple
+from gpuscale.core.dataclasses import NamedTuple, replace
 from gpuscale.core.layout import Layout, hides_exchange
 from gpuscale.core.step.operators import linear_s, stream_s
 from gpuscale.core.step.records import Hardware, Shape, Software

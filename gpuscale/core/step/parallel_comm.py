@@ -9,10 +9,9 @@ model and their place in the nodes: Narayanan et al. 2021 (arXiv:2104.04473, sec
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 
-from gpuscale.core.dataclasses import NamedTuple
+from gpuscale.core.dataclasses import NamedTuple, replace
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.network import expected
 from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration, slowed_link

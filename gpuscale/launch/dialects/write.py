@@ -65,8 +65,6 @@ def launch_script(job: TrainingLaunch, framework: str, wrapper: str) -> tuple[Wr
     Returns: what the framework is told, the usual name of the file, and its text: one file that
     holds all others as here-documents.
     """
-    from gpuscale.launch.dialects.write import writes
-
     written = writes(job, framework)
     name, text = script(job, written, wrapper)
     return written, name, text
