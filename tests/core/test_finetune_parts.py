@@ -26,8 +26,15 @@ from gpuscale.core.finetune.bench import (
 )
 from gpuscale.core.finetune.method import Job, Method, counts
 from gpuscale.core.finetune.parameters import IDEAL
-from gpuscale.core.finetune.states import held, layer_params, optimizer
-from gpuscale.core.finetune.step import _adapter_s, _as_routed, _trained, host_update_s, loss_time
+from gpuscale.core.finetune.states import held, layer_params, optimizer, stage_states
+from gpuscale.core.finetune.step import (
+    _adapter_s,
+    _as_routed,
+    _merged_s,
+    _trained,
+    host_update_s,
+    loss_time,
+)
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.stages import layout_stages
@@ -42,6 +49,7 @@ from gpuscale.io.software import load_software
 LLAMA, MIXTRAL = load_model("llama3-8b").spec, load_model("mixtral-8x7b").spec
 LAYER = 218_103_808  # linear maps of a layer of Llama 3 8B
 EXPERTS = 8 * 176_160_768  # of a layer of Mixtral
+LAYER_OF_MIXTRAL = EXPERTS + 2 * (4096 + 1024) * 4096
 
 
 def job(method="full", loss="eager", optim="adamw", offload=(), **layout):
@@ -395,3 +403,58 @@ def test_the_host_updates_what_a_rank_has():
     ):  # fmt: skip
         found = host_update_s(whole, job(**layout), hw, IDEAL)
         assert found == pytest.approx(whole.trained_params / shards * each)
+
+
+REACHED = [  # model, its layers, how adapters meet experts, parameters that PEFT 0.21.2 trains
+    # of qwen3_moe PEFT adapts the router too: 16 (2,048 + 128) a layer, which is no map here
+    ("qwen3-30b-a3b", "4 x full+moe", "merged", 83_042_304 - 4 * 16 * (2048 + 128)),
+    ("gpt-oss-20b", "2 x (sliding+moe, full+moe)", "none", 1_327_104),
+]
+
+
+@pytest.mark.parametrize(("name", "layers", "how", "trained"), REACHED)
+def test_adapters_of_stacked_experts_have_what_peft_makes(name, layers, how, trained):
+    model = load_model(name).spec.model_copy(update={"layers": layers})
+    assert counts(model, Method(on_experts=how)).trained_params == trained
+
+
+def test_adapters_are_added_to_stacked_experts_in_each_pass():
+    weights = 8 * 3 * 4096 * 14336.0
+
+    def added(how, **layout):
+        method = Method(on_experts=how)
+        (kind,) = counts(MIXTRAL, method).kinds
+        return _merged_s(kind, replace(job(**layout), method=method), HW)
+
+    for split in ({}, {"ep": 2, "dp": 2}):
+        share = weights / split.get("ep", 1)
+        flop_s = 2.0 * 16 * share / (HW.bf16_flop_per_s * HW.form.adapter_eff_frac)
+        for how, forward, backward in (("merged", 4, 6), ("delta", 14, 14)):
+            found = added(how, **split)
+            assert found[0] == pytest.approx(flop_s + stream_s(HW, forward * share))
+            assert found[1] == pytest.approx(2 * flop_s + stream_s(HW, backward * share))
+    assert added("each") == added("none") == (0.0, 0.0)
+
+
+def test_grouped_experts_are_launched_together():
+    mlp = FfnTime(*(2.0 for _ in FfnTime._fields))
+    for how in ("grouped", "all"):
+        _, sw = _as_routed(mlp, SW, 8, replace(job(), experts=how), IDEAL)
+        assert sw == replace(SW, launches_experts=False)
+
+
+def test_bitsandbytes_leaves_stacked_experts_as_they_are():
+    """It replaces linear maps; since Transformers 5 experts are parameters, cast as norms are."""
+    p, dense = replace(IDEAL, edge_bytes=4.0), 32 * (LAYER_OF_MIXTRAL - EXPERTS)
+    edges = 2 * 32_000 * 4096 + 4096 + 32 * (2 + 8) * 4096
+    for base, how, linear, experts, edge in (
+        ("nf4", "each", 0.5158691, 0.5158691, 4.0), ("nf4", "merged", 0.5158691, 4.0, 4.0),
+        ("int8", "none", 1.0, 4.0, 4.0), ("bf16", "none", 2.0, 2.0, 2.0),
+        ("mxfp4", "none", 0.53125, 0.53125, 2.0),
+    ):  # fmt: skip
+        method = Method(base=base, on_experts=how)
+        asked = replace(job(), method=method)
+        (stage,) = layout_stages(model_facts(MIXTRAL).weights, "even", asked.layout)
+        found = stage_states(stage, 0, counts(MIXTRAL, method), asked, p).base_bytes
+        want = linear * dense + experts * 32 * EXPERTS + edge * edges
+        assert found == pytest.approx(want, rel=1e-3), (base, how)

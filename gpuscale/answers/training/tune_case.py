@@ -10,7 +10,7 @@ from gpuscale.answers.training import tune_wanted as wanted
 from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL
 from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.finetune.bench import Bench
-from gpuscale.core.finetune.method import Job, Method, canonical, check
+from gpuscale.core.finetune.method import ALL, Job, Method, canonical, check
 from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import OPTIMIZERS, optimizer
 from gpuscale.core.memory.facts import model_facts
@@ -181,12 +181,17 @@ def _attention_of(software: SoftwareSpec, named: str, facts: Mapping[str, str], 
     return str(said) if said in ("eager", "best") else usual
 
 
-def _experts_of(habits: FinetuneParameters, named: str, facts: Mapping[str, str]) -> str:
-    """How experts run: by the framework's habit, or by the classes of Transformers of that day."""
-    found = framework_habits(named, facts).get("experts")
-    if found is None and habits.expert_launch_s:
-        found = framework_habits(f"transformers:{day_of(named)}".rstrip(":"), facts)["experts"]
-    return str(found.value) if found else "loop"
+def _with_experts(
+    job: Job, habits: FinetuneParameters, named: str, facts: Mapping[str, str]
+) -> Job:
+    """Job with experts run and adapted as by the framework, or Transformers of that day."""
+    facts = {**facts, "targets": "all" if ALL in job.method.targets else "named"}
+    found = framework_habits(named, facts)
+    if habits.expert_launch_s:
+        found = framework_habits(f"transformers:{day_of(named)}".rstrip(":"), facts) | found
+    run, meet = (found.get(name) for name in ("experts", "on_experts"))
+    method = replace(job.method, on_experts=str(meet.value) if meet else "each")
+    return replace(job, experts=str(run.value) if run else "loop", method=method)
 
 
 def site_of(cluster: ClusterSpec, software: SoftwareSpec) -> Callable[[Job], FinetuneFigures]:
@@ -274,8 +279,8 @@ def make_case(
         compiled=asked.compiled or habits.compiled,
         eval_batch=asked.eval_batch or 0,
         weights=asked.base if asked.base in WEIGHTS else "",
-        experts=_experts_of(habits, chosen, {**facts, "family": model.family}),
     )
+    job = _with_experts(job, habits, chosen, {**facts, "family": model.family})
     if not searched:
         refuse_illegal(model, family, job.layout, _trained(asked, job))
     bench = _bench(asked, loaded, own, family)
@@ -304,7 +309,10 @@ def _assumed(
     if job.method.adapts and not asked.rank:
         found.append(f"rank {job.method.rank} (--rank)")
     if job.method.adapts and not asked.targets:
-        found.append(f"{', '.join(job.method.targets)} (--targets)")
+        beside = ", which leaves experts out" if job.method.on_experts == "none" else ""
+        found.append(f"{', '.join(job.method.targets)}{beside} (--targets)")
+    if job.method.stacked:
+        found.append("experts as they are loaded: bitsandbytes does not quantise them")
     if asked.loss is None and job.loss == "fused":
         found.append("loss fused: no logits are held (--loss eager: they are)")
     if asked.optimizer is None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpuscale.core.dataclasses import dataclass, field, replace
-from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts, counts, trained_frac
-from gpuscale.core.finetune.states import CAST, States, casts_weights, stage_states
+from gpuscale.core.finetune.method import CAST, Job, LayerCounts, MethodCounts, counts, trained_frac
+from gpuscale.core.finetune.states import States, casts_weights, stage_states
 from gpuscale.core.memory.facts import Counted
 from gpuscale.core.memory.peak import recomputed_frac
 from gpuscale.core.schedules import in_flight
@@ -116,6 +116,7 @@ def layer_token_bytes(
         per_token += p.adapter_input_bytes * kind.adapter_inputs / tp
     else:
         per_token += p.adapter_input_bytes * kind.distinct_inputs / tp
+    per_token += 2.0 * kind.merged_inputs / tp
     if job.method.adapts and job.method.quantised:  # kernels that keep the input of frozen maps too
         per_token += p.packed_input_bytes * kind.trained_inputs / tp
     if job.method.kind == "dora":  # the product with W is scaled, so it is kept
@@ -135,10 +136,11 @@ def stage_activations(
     """
     layout = job.layout
     tokens = layout.micro_batch_size * layout.seq_len / layout.cp
-    sizes = [
-        (n, tokens * layer_token_bytes(model.kinds[k], whole.kinds[k], model.hidden_size, job, p))
-        for k, n in stage.layers
-    ]
+    sizes = []
+    for k, n in stage.layers:
+        each = layer_token_bytes(model.kinds[k], whole.kinds[k], model.hidden_size, job, p)
+        merged = 2.0 * whole.kinds[k].merged_params / (layout.tp * layout.ep)
+        sizes.append((n, tokens * each + merged))
     largest = max((b for _, b in sizes), default=0.0)
     kept = p.kept_factor * math.fsum(n * b for n, b in sizes)
     working = max(0.0, p.working_factor - p.kept_factor) * largest

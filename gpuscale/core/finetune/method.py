@@ -12,7 +12,7 @@ from gpuscale.core.model.mixers.kind import Linear
 from gpuscale.core.model.params import count_params, head_params
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.finetune.states import Optimizer
@@ -36,7 +36,17 @@ BASES = {
 GPTQ = ("int4-g128",)
 """Bases that GPTQ's and AWQ's kernels unpack."""
 
+CAST = ("nf4", "nf4-nodq", "int8")
+"""Bases of bitsandbytes, of linear maps alone; PEFT casts what else there is to fp32 (not beside
+GPTQ, AWQ): peft/utils/other.py, prepare_model_for_kbit_training."""
+
 ALL = "all-linear"
+
+MERGED = {"merged": (4.0, 6.0), "delta": (14.0, 14.0)}
+"""How adapters are added to stacked experts -> bytes of a weight moved (forward, backward).
+
+PEFT's `ParamWrapper` makes whole weights in each pass: in one product (0.21), by an einsum, scaling
+and a sum (0.20); backward writes their gradient and reads it for either factor."""
 
 SYNONYMS = {
     word: name
@@ -70,6 +80,7 @@ class Method:
     train_embeddings: bool = False  # input embedding and head trained in full, beside adapters
     frozen_layers: int = 0  # lowest layers left as they are (in full training the embedding too)
     embeddings_frozen: bool = False  # full training without embedding and head
+    on_experts: str = "each"  # adapters of each expert's maps, or a key of `MERGED`, or "none"
 
     @property
     def shardable(self) -> bool:
@@ -93,6 +104,11 @@ class Method:
     def base_bytes(self) -> float:
         """Bytes per weight of the frozen linear maps. [byte]."""
         return element_bytes(BASES[self.base])
+
+    @property
+    def stacked(self) -> bool:
+        """Whether experts are parameters of a module, which bitsandbytes does not quantise."""
+        return self.on_experts != "each" and self.base in CAST
 
 
 def canonical(target: str) -> str:
@@ -148,6 +164,9 @@ class LayerCounts:
     adapter_outputs: float  # elements per token that adapters add to
     trained_inputs: float  # of all maps, counted like `distinct_inputs`
     largest_matrix: float  # weights of the largest single map
+    merged_params: float  # of stacked experts, made with their adapters in each pass
+    merged_inputs: float  # elements per token that their weight gradients read
+    merged_bytes: tuple[float, float]  # moved of each: see `MERGED`
     maps: tuple[Linear, ...]
     adapted: tuple[Linear, ...]
     n_norms: int
@@ -177,9 +196,14 @@ def _inputs(maps: tuple[Linear, ...]) -> float:
     return sum(read.values())
 
 
-def _adapter_params(maps: Iterable[Linear], method: Method) -> float:
-    magnitudes = 1.0 if method.kind == "dora" else 0.0
-    return sum((method.rank * (m.n_in + m.n_out) + magnitudes * m.n_out) * m.copies for m in maps)
+def _adapter_params(maps: Collection[Linear], method: Method) -> float:
+    """Parameters of adapters; stacked gate and up are one map, of twice the rank."""
+    magnitudes, joint = float(method.kind == "dora"), method.on_experts in MERGED
+    wide = [1.0 + (joint and m.copies > 1 and m.name in FUSED["gate_up"]) for m in maps]
+    return sum(
+        (method.rank * (m.n_in + times * m.n_out) + magnitudes * m.n_out) * m.copies
+        for m, times in zip(maps, wide, strict=True)
+    )
 
 
 @lru_cache(maxsize=512)
@@ -189,7 +213,10 @@ def _counts(model_key: _Key, method: Method) -> MethodCounts:
     kinds = []
     for group, (n, maps) in zip(whole.groups, model_maps(model), strict=True):
         linear = sum(m.params for m in maps)
-        adapted = chosen(maps, method.targets) if method.adapts else ()
+        reached = tuple(m for m in maps if m.copies == 1 or method.on_experts != "none")
+        adapted = chosen(reached, method.targets) if method.adapts else ()
+        merged = tuple(m for m in adapted if m.copies > 1 and method.on_experts in MERGED)
+        apart = tuple(m for m in adapted if m not in merged)
         kinds.append(
             LayerCounts(
                 n_layers=n,
@@ -197,13 +224,16 @@ def _counts(model_key: _Key, method: Method) -> MethodCounts:
                 other_params=max(0.0, group.layer_params - linear),
                 expert_params=sum(m.params for m in maps if m.copies > 1),
                 adapter_params=_adapter_params(adapted, method),
-                expert_adapter_params=_adapter_params((m for m in adapted if m.copies > 1), method),
+                expert_adapter_params=_adapter_params([m for m in adapted if m.copies > 1], method),
                 n_adapted=len(adapted),
-                adapter_inputs=sum(m.n_in * m.per_token for m in adapted),
-                distinct_inputs=_inputs(adapted),
-                adapter_outputs=sum(m.n_out * m.per_token for m in adapted),
+                adapter_inputs=sum(m.n_in * m.per_token for m in apart),
+                distinct_inputs=_inputs(apart),
+                adapter_outputs=sum(m.n_out * m.per_token for m in apart),
                 trained_inputs=_inputs(maps),
                 largest_matrix=max((m.n_in * m.n_out for m in maps), default=0.0),
+                merged_params=sum(m.params for m in merged),
+                merged_inputs=_inputs(merged),
+                merged_bytes=MERGED.get(method.on_experts, (0.0, 0.0)),
                 maps=maps,
                 adapted=adapted,
                 n_norms=model.norms_per_layer,

@@ -101,6 +101,7 @@ class FinetuneParameters:
     expert_launch_s: Share = 0.0  # CPU time of one expert and pass, where they run one by one
     expert_gather_s: Share = 0.0  # the same of gathering one expert alone, sharded
     adapter_launch_s: Share = 0.0  # CPU time of one adapted map and pass
+    merged_launch_s: Share = 0.0  # the same of stacked weights that adapters are added to
     step_interval_factor_80: Spread = 1.4
     sources: Mapping[str, str] = field(default_factory=dict, hash=False, compare=False)
 

@@ -7,7 +7,7 @@ arXiv:2305.14314), section 3. Each optimizer cites its paper.
 from __future__ import annotations
 
 from gpuscale.core.dataclasses import dataclass, replace
-from gpuscale.core.finetune.method import Job, LayerCounts, MethodCounts
+from gpuscale.core.finetune.method import CAST, Job, LayerCounts, MethodCounts
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import shards
@@ -134,11 +134,6 @@ def matrix_state_bytes(
     return state_bytes(opt, moment_bytes) * n_in * n_out
 
 
-CAST = ("nf4", "nf4-nodq", "int8")
-"""Bases beside which PEFT casts embedding, head and norms to fp32 (bitsandbytes; not GPTQ, AWQ):
-peft/utils/other.py, prepare_model_for_kbit_training."""
-
-
 @dataclass(frozen=True, slots=True)
 class States:
     """Weights and states of one stage on one GPU, and what of them lies on the host. [byte]."""
@@ -251,7 +246,8 @@ def _adapter_states(
     by = (n_dense, n_expert) if layout.zero_stage == 3 else (1, 1)
     state_by = (n_dense, n_expert) if layout.zero_stage >= 1 else (1, 1)
     linear_bytes, edge_bytes = base_bytes_per_param(job, p)
-    base = linear_bytes * (here.dense / by[0] + here.experts / by[1])
+    base = linear_bytes * here.dense / by[0]
+    base += (edge_bytes if method.stacked else linear_bytes) * here.experts / by[1]
     base += edge_bytes * (here.other + here.edges) / by[0]
     adapters = here.adapters / by[0] + here.expert_adapters / by[1]
     stateful = here.adapters / state_by[0] + here.expert_adapters / state_by[1]

@@ -53,7 +53,8 @@ def _unpack_bytes(kind: LayerCounts, job: Job, layout: Layout) -> float:
     """Bytes moved to unpack the base of one layer once: packed read, 16-bit written. [byte]."""
     if not (job.method.adapts and job.method.quantised):
         return 0.0
-    return layer_params(kind, layout) * (job.method.base_bytes + 2.0)
+    left = kind.expert_params / (layout.ep * layout.etp) if job.method.stacked else 0.0
+    return (layer_params(kind, layout) - left) * (job.method.base_bytes + 2.0)
 
 
 def unpack_s(n_bytes: float, job: Job, hw: Hardware, p: FinetuneParameters) -> float:
@@ -92,6 +93,19 @@ def _adapter_s(
     return time
 
 
+def _merged_s(kind: LayerCounts, job: Job, hw: Hardware) -> tuple[float, float]:
+    """Time of adding adapters to the stacked experts of a layer: (forward, backward). [s].
+
+    Backward has their whole weight gradient (its product is the layer's), and one product with it
+    for either factor.
+    """
+    weights = kind.merged_params / (job.layout.tp * job.layout.ep)
+    flop_s = 2.0 * job.method.rank * weights / (hw.bf16_flop_per_s * hw.form.adapter_eff_frac)
+    forward, backward = kind.merged_bytes
+    read_s = stream_s(hw, backward * weights)
+    return flop_s + stream_s(hw, forward * weights), 2.0 * flop_s + read_s
+
+
 def _as_routed(
     mlp: FfnTime, sw: Software, n_experts: int, job: Job, p: FinetuneParameters
 ) -> tuple[FfnTime, Software]:
@@ -107,7 +121,7 @@ def _as_routed(
         busy = {n: p.expert_imbalance * getattr(mlp, n) for n in (*names, "dispatched_bytes")}
         return mlp._replace(**busy), sw
     if job.experts not in ("loop", "leaf"):
-        return mlp, sw
+        return mlp, replace(sw, launches_experts=False)
     each = p.expert_launch_s
     if job.experts == "loop" and layout.zero_stage == 3 and layout.dp > 1:
         each += p.expert_gather_s
@@ -140,12 +154,17 @@ def layer_time(
     if job.method.adapts:
         unpack = unpack_s(_unpack_bytes(kind, job, job.layout), job, hw, p)
         adapters = _adapter_s(kind, job, hw, p, tokens)
+        merged = _merged_s(kind, job, hw)
+        share = 1.0 if kind.merged_params else INPUT_GRADIENT_SHARE
         mix = mix._replace(linear_bwd_s=mix.linear_bwd_s * INPUT_GRADIENT_SHARE)
         mlp = mlp._replace(
-            linear_fwd_s=mlp.linear_fwd_s + unpack + adapters,
-            linear_bwd_s=mlp.linear_bwd_s * INPUT_GRADIENT_SHARE + unpack + 2.0 * adapters,
+            linear_fwd_s=mlp.linear_fwd_s + unpack + adapters + merged[0],
+            linear_bwd_s=mlp.linear_bwd_s * share + unpack + 2.0 * adapters + merged[1],
         )
-        sw = replace(sw, host_layer_s=sw.host_layer_s + kind.n_adapted * p.adapter_launch_s)
+        launch = kind.n_adapted * p.adapter_launch_s
+        stacks = 2.0 if kind.merged_params else 0.0  # gate and up in one, and down
+        launch += stacks * p.merged_launch_s
+        sw = replace(sw, host_layer_s=sw.host_layer_s + launch)
     t = assemble_layer(parts._replace(mix=mix, mlp=mlp), hw, sw, shape)
     back = trained_frac(model.n_layers, job.method)
     less = (t.fwd_s + back * t.bwd_s) / max(t.fwd_s + t.bwd_s, 1e-12)
