@@ -468,3 +468,19 @@ def test_verl_with_megatron_recomputes_experts_alone(capsys):
     moe = result(capsys, "memory", "qwen3-30b-a3b", *job, "--gpus", "32", "--ep", "8")[1]
     fsdp = result(capsys, "memory", "qwen3-8b", *job[:-2], "--gpus", "8")[1]
     assert [r["layout"]["recompute"] for r in (dense, moe, fsdp)] == ["none", "full", "full"]
+
+
+def test_fsdp_shards_all_unless_another_stage_is_asked_for(capsys):
+    job = "plan llama2-7b --method lora --gpu a10 --gpus 4 --software hf-fsdp".split()
+    own, said = result(capsys, *job)[1], result(capsys, *job, "--zero", "2")[1]
+    assert (own["layout"]["zero_stage"], said["layout"]["zero_stage"]) == (3, 2)
+    before = "plan llama3-8b --gpu h100 --gpus 8 --software hf-fsdp".split()
+    assert result(capsys, *before)[1]["layout"]["zero_stage"] == 3
+
+
+def test_what_is_said_of_vllm_says_that_it_is_used(capsys):
+    job = "memory qwen2.5-7b --method grpo --software trl --gpu h100 --gpus 8".split()
+    others = ((), ("--rollout-tp", "2"), ("--engine-share", "0.5"), ("--engine", "hf"))
+    asked = (json.loads(out(capsys, *job, *more, "--json")[1]) for more in others)
+    engines = [answer["inputs"]["engine"] for answer in asked]
+    assert engines == ["hf", "colocated", "colocated", "hf"]

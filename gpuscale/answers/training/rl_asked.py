@@ -97,7 +97,8 @@ def samples_of(asked: Memory, method: str, costs: RlCosts) -> tuple[int, int, in
 def engine_of(asked: Memory, method: str, costs: RlCosts) -> str:
     """Where rollouts run: as asked, else the framework's habit."""
     engine = ENGINES.get(asked.engine or "", asked.engine)
-    engine = engine or ("split" if asked.rollout_gpus else costs.engine)
+    beside = costs.engine == "hf" and (asked.rollout_tp or asked.engine_share)  # vLLM's own words
+    engine = engine or ("split" if asked.rollout_gpus else "colocated" if beside else costs.engine)
     if method != "dpo" and asked.rollout_gpus and engine in ("colocated", "hf"):
         raise GpuscaleError("--rollout-gpus needs --engine split or async")
     return engine
