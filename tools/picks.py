@@ -176,6 +176,9 @@ PICKS = (
 )
 
 
+RECOMPUTED = "everything recomputed beside free memory"
+
+
 def meets(layout: dict[str, Any], wanted: str) -> bool:
     """Whether a layout has the values that one of the alternatives wants."""
 
@@ -198,9 +201,7 @@ def faults(result: dict[str, Any], domain_gpus: int) -> list[str]:
         "stages of one layer": lay["pp"] > 1 and sum(layers) < 2 * lay["pp"] - 2,
         "uneven stages": max(inner) - min(inner) > 1,
         "CP at a short length": lay["cp"] > 2 and lay["seq_len"] <= 8192 and lay["tp"] < 8,
-        "everything recomputed beside free memory": free > 0.4
-        and lay["recompute"] == "full"
-        and lay["recompute_layers"] is None,
+        RECOMPUTED: free > 0.4 and lay["recompute"] == "full" and lay["recompute_layers"] is None,
         "experts split by TP": lay["etp"] > 1,
     }
     return [name for name, is_so in found.items() if is_so]
@@ -213,13 +214,18 @@ def judged(pick: Pick) -> tuple[str, str, list[str]]:
     from gpuscale.core.layout import Layout
     from gpuscale.io.hardware import load_cluster
 
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-        run(["plan", *pick.ask.split(), "--json"])
-    found = json.loads(out.getvalue())
+    def asked(*more: str) -> dict[str, Any]:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            run(["plan", *pick.ask.split(), *more, "--json"])
+        return dict(json.loads(out.getvalue()))
+
+    found = asked()
     result = found["result"]
     lay = Layout(**{k: tuple(v) if isinstance(v, list) else v for k, v in result["layout"].items()})
     why = faults(result, load_cluster(found["inputs"]["cluster"]).scaleup_domain_gpus)
+    if RECOMPUTED in why and not asked("--recompute", "none,selective")["result"]["fits"]:
+        why.remove(RECOMPUTED)  # with less nothing fits, whatever the micro-batch
     if not result["fits"]:
         why.append("does not fit")
     if not why and meets(result["layout"], pick.launch):

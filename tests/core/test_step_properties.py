@@ -115,6 +115,29 @@ def test_parts_add_up_and_the_ideal_is_a_lower_bound(case, data):
     assert 0.0 < result.mfu <= result.hfu <= 2.2  # fp8 counts against the bf16 peak
 
 
+WHOLE = dict.fromkeys(("tp", "cp", "ep", "dp", "dp_network", "pp"), 1.0)
+UNHIDDEN = {f"{dimension}_exposed_frac": frac for dimension, frac in WHOLE.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(CASES, st.data())
+def test_every_part_is_at_least_its_roofline_where_nothing_hides(case, data):
+    """Communication beside no compute: its bytes take as long or longer than the links allow."""
+    cluster, family, moe, mla = case
+    hw, sw = records(cluster, family)
+    spec = (MLA if mla else MOE) if moe else DENSE
+    layout = data.draw(layouts(moe=moe))
+    shown = {"overlap_ep": False, **UNHIDDEN}
+    expected, _ = breakdown(spec, hw, replace(sw, **shown), layout)
+    ideal = breakdown(spec, ideal_hardware(hw), replace(ideal_software(sw), **shown), layout)[0]
+    below = {
+        name: (seconds, ideal.parts()[name])
+        for name, seconds in expected.parts().items()
+        if seconds < ideal.parts()[name] * (1 - 1e-9)
+    }
+    assert not below
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     CASES,

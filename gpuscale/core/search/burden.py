@@ -82,7 +82,7 @@ def of_degrees(
 def _of_pipeline(pp: int, n_layers: int) -> Burdens:
     """Depth, thin stages, and stages that are not equal but for their ends."""
     doublings = math.log2(pp * max(1.0, pp / DEEP))
-    found = [(f"PP {pp}", SHARES["pipeline"] * doublings)]
+    found = [(f"PP {pp}", SHARES["something"] + SHARES["pipeline"] * doublings)]
     over = f"({n_layers} layers over {pp})"
     if 2 * pp - 2 > n_layers:
         found.append((f"stages of one layer {over}", SHARES["stages of one layer"]))
@@ -141,7 +141,7 @@ def burdens(x: Layout, facts: RuleFacts, domain_gpus: int) -> Burdens:
     >>> from gpuscale.core.rules import RuleFacts
     >>> facts = RuleFacts(80, (64,), (8,), (28672,), (), 0, 8192, 512, 64)
     >>> burdens(Layout(8192, 512, tp=4, pp=4, vpp=5, dp=4, schedule="interleaved"), facts, 8)[0]
-    ('PP 4', 0.03)
+    ('PP 4', 0.035)
     """
     found = [
         *of_degrees((x.tp, x.cp, x.pp, x.ep, x.etp, x.order), facts, domain_gpus),
