@@ -14,15 +14,15 @@ from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of
 FIXED = {"overlap_pp": (True,), "overlap_dp": (True,), "offload_optimizer": (False,)}
 JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
     ("dense", 8, 80, {}, (18, 0, 2350, 5593)),
-    ("dense", 8, 7, {"offload_optimizer": (False, True)}, (30, 4644, 6988, 4260)),
-    ("dense", 32, 80, {}, (29, 0, 10740, 10989)),
-    ("dense", 32, 7, {}, (15, 2137, 8846, 10760)),
+    ("dense", 8, 7, {"offload_optimizer": (False, True)}, (30, 4649, 6988, 4255)),
+    ("dense", 32, 80, {}, (29, 0, 10656, 11073)),
+    ("dense", 32, 7, {}, (15, 2118, 8918, 10707)),
     ("dense", 32, 2, {}, (0, 21758, 0, 0)),
     ("dense", 32, 4, {"recompute_layers": (1, 2), "recompute": ("full",)}, (8, 9562, 828, 303)),
     (
         *("dense", 32, 7),
         {"cp": (1, 2, 4), "cp_kind": ("ring", "ulysses"), "order": ORDERS},
-        (15, 1616, 6610, 6941),
+        (15, 1611, 6640, 6916),
     ),
     (
         *("dense", 16, 80),
@@ -30,7 +30,7 @@ JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
         (29, 0, 13935, 27574),
     ),
     ("moe", 16, 80, {}, (27, 0, 3745, 47577)),
-    ("moe", 16, 7, {}, (19, 2171, 4895, 44264)),
+    ("moe", 16, 7, {}, (19, 2169, 5027, 44134)),
     ("moe", 16, 4, {"etp": (1, 0), "sequence_parallel": (True, False)}, (0, 76257, 0, 0)),
     (
         *("moe", 16, 7),
