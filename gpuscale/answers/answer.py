@@ -15,7 +15,7 @@ from gpuscale.errors import GpuscaleError, typo_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.requirements import Requirement, RequirementVerdict
-    from gpuscale.core.records import Term
+    from gpuscale.core.dataclasses import Term
     from gpuscale.render.document import Document, Point
 
 P = ParamSpec("P")
@@ -93,7 +93,7 @@ class Answer(Mapping[str, Any]):
     def _record(self) -> dict[str, Any]:
         """Make the result as JSON has it, once for every key."""
         if not self._plain:
-            from gpuscale.render.data import plain
+            from gpuscale.render.text import plain
 
             made = plain(self.document.result)
             self._plain.update(made if isinstance(made, dict) else {"result": made})
@@ -119,7 +119,7 @@ class Answer(Mapping[str, Any]):
         An answer without a table is one row of its figures. Raises GpuscaleError if neither is
         installed.
         """
-        from gpuscale.render.data import records
+        from gpuscale.render.text import records
 
         rows = records(self.document)
         for name in ("pandas", "polars"):
@@ -151,7 +151,7 @@ class Answer(Mapping[str, Any]):
 
     def explain(self) -> str:
         """Return the formulas behind the numbers, as ``--explain`` prints them."""
-        from gpuscale.render.explain import to_lines
+        from gpuscale.render.document import to_lines
 
         return "\n".join(to_lines(self.document.terms))
 
@@ -179,8 +179,8 @@ class Answer(Mapping[str, Any]):
 
     def save(self, path: str | Path) -> None:
         """Write the answer to a file; the ending says the format, as for ``-o``."""
-        from gpuscale.render.data import plain
         from gpuscale.render.save import check_target, file_content, save
+        from gpuscale.render.text import plain
 
         target = check_target(str(path), "path")
         terms = {"explain": plain(self.terms)} if self.terms else {}

@@ -123,9 +123,8 @@ def _list() -> Document:
 def _show(entry: Entry) -> Document:
     from dataclasses import asdict
 
-    from gpuscale.core.records import Term
-    from gpuscale.render.document import Block, Facts, Text
-    from gpuscale.render.explain import amount, node_of
+    from gpuscale.core.dataclasses import Term
+    from gpuscale.render.document import Block, Facts, Text, amount, node_of
     from gpuscale.textbook.evaluate import ARITHMETIC, evaluate
 
     inputs = {name: float(value) for name, value in entry.inputs.items()}

@@ -152,7 +152,7 @@ class JobOptions(KernelOptions):
     @property
     def job_settings(self) -> JobSettings:
         """What is set, as one record."""
-        from gpuscale.core.records import made_of
+        from gpuscale.core.dataclasses import made_of
 
         return made_of(
             JobSettings,

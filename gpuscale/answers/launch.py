@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.options import written_frameworks
+from gpuscale.launch.found import written_frameworks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

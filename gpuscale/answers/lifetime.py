@@ -150,7 +150,7 @@ def conditions_of(
 
     `end`: "", or "low" or "high" of what is lost, of what nobody said.
     """
-    from gpuscale.core.records import made_of
+    from gpuscale.core.dataclasses import made_of
     from gpuscale.core.run.goodput import RunConditions
     from gpuscale.io.run import recovery_s, row
     from gpuscale.specs.run import PeopleRow

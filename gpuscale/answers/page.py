@@ -13,8 +13,8 @@ from gpuscale.answers.table import question_of
 from gpuscale.core.words import EVENT_KINDS
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import preset_names
-from gpuscale.render.data import plain, to_json
 from gpuscale.render.palette import WORDS
+from gpuscale.render.text import plain, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

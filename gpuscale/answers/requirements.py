@@ -10,7 +10,7 @@ from typing import Any
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.quantity import dimension_of, format_si, parse
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.render.data import leaves, plain
+from gpuscale.render.text import leaves, plain
 
 _CONDITION = re.compile(r"\s*([\w.\- ]+?)\s*(>=|<=|==|!=|=|>|<)\s*(.+?)\s*", re.DOTALL)
 

@@ -13,7 +13,7 @@ from gpuscale.core.layout import Layout
 from gpuscale.core.quantity import UNITS
 from gpuscale.core.settings import GRADIENT_BYTES
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.spec_errors import checked
+from gpuscale.io.presets import checked
 
 if TYPE_CHECKING:
     from gpuscale.answers.training.memory import Memory

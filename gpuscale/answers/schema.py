@@ -8,13 +8,12 @@ from typing import Any, ClassVar, Union
 
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import Term, dataclass
 from gpuscale.core.quantity import dimension_of
-from gpuscale.core.records import Term
 from gpuscale.errors import unknown_name
 from gpuscale.meant import packaged
-from gpuscale.render.data import SCHEMA
 from gpuscale.render.document import Document, Point, Text
+from gpuscale.render.text import SCHEMA
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -231,7 +231,7 @@ def named_leaves(result: Any) -> list[tuple[str, Any]]:
     >>> named_leaves({"rows": [{"axis": "dp", "need": 2.0}], "n": [1]})
     [('rows.dp.axis', 'dp'), ('rows.dp.need', 2.0), ('n.0', 1)]
     """
-    from gpuscale.render.data import leaves, plain
+    from gpuscale.render.text import leaves, plain
 
     return list(leaves(_named(plain(result))))
 

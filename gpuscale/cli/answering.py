@@ -71,7 +71,7 @@ def emit(
     """
     extra: dict[str, object] = {}
     if shown.explain:
-        from gpuscale.render.data import plain
+        from gpuscale.render.text import plain
 
         if not document.terms:
             complain("warning", "this answer has no recorded formulas")

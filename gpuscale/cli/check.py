@@ -13,7 +13,7 @@ from gpuscale.answers.ask import Asked, WhatIf, fields_of, text
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.io.spec_errors import checked
+from gpuscale.io.presets import checked
 from gpuscale.render.document import Block, Column, Document, Table, Text
 
 MOST_JOBS = 1000

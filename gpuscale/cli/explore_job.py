@@ -15,8 +15,8 @@ from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.io.presets import preset_names
 from gpuscale.io.text import read_toml
 from gpuscale.render.chart import Axis
-from gpuscale.render.data import plain
 from gpuscale.render.document import Document
+from gpuscale.render.text import plain
 
 TIME, MEMORY = Axis("step", "s"), Axis("memory", "bytes")
 MACHINE = ("model", "gpu", "gpus")

@@ -163,8 +163,8 @@ def _asked(name: str, given: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[s
 
 def _figures(document: Document, address: str) -> dict[str, Any]:
     """Summary and figures of an answer: what of its record is one number or word."""
-    from gpuscale.render.data import plain
     from gpuscale.render.document import points_of
+    from gpuscale.render.text import plain
 
     record = plain(document.result)
     numbers = record if isinstance(record, dict) else {}
@@ -214,9 +214,8 @@ def read(address: str) -> tuple[str, str]:
 
     Raises GpuscaleError if there is none of that address.
     """
-    from gpuscale.render.data import to_json
     from gpuscale.render.document import layer
-    from gpuscale.render.text import to_text
+    from gpuscale.render.text import to_json, to_text
 
     head, _, detail = address.removeprefix("gpuscale://answer/").partition("/")
     document = _kept.get(f"gpuscale://answer/{head}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.capabilities import ANY, Capabilities, holds
 from gpuscale.core.dataclasses import NamedTuple, dataclass, field
+from gpuscale.core.habits import ANY, Capabilities, holds
 from gpuscale.core.layout import CONTEXT_KINDS
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import NO_SETTINGS, JobSettings

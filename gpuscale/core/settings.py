@@ -17,7 +17,7 @@ from gpuscale.core.dataclasses import NamedTuple, dataclass, fields
 from gpuscale.core.numeric import Z80, below, reached
 
 if TYPE_CHECKING:
-    from gpuscale.core.capabilities import Capabilities
+    from gpuscale.core.habits import Capabilities
 
 
 MATURITIES = ("tuned", "as-it-comes", "script")

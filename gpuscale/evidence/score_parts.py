@@ -8,13 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.dataclasses import dataclass, made_of, replace
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
 from gpuscale.core.network.expected import expected_collective_time_s
-from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import ScoredRow
 from gpuscale.evidence.rows_named import Row, Rows, meaning, number, rows_of, whole

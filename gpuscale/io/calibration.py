@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.presets import find_preset, is_own
-from gpuscale.io.spec_errors import checked
+from gpuscale.io.presets import checked, find_preset, is_own
 from gpuscale.io.text import Table, read_toml
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from gpuscale.core.finetune.rl_estimate import RolloutEngine
 from gpuscale.core.finetune.rl_step import RlCosts
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.presets import shipped
+from gpuscale.io.presets import checked, shipped
 from gpuscale.io.software import load_software, software_record
-from gpuscale.io.spec_errors import checked
 from gpuscale.io.step import Calibration, load_calibration, step_hardware
 from gpuscale.io.text import Table, read_toml
 from gpuscale.specs.hardware import ClusterSpec

@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.io.presets import find_preset, known_names, looks_like_path, preset_names, preset_path
-from gpuscale.io.spec_errors import checked
+from gpuscale.io.presets import (
+    checked,
+    find_preset,
+    known_names,
+    looks_like_path,
+    preset_names,
+    preset_path,
+)
 from gpuscale.io.text import STDIN, Table, shown_name
 from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, said_by_driver
 

@@ -13,7 +13,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.hf_family import family_parts
 from gpuscale.io.hf_keys import Keys, family_tables
 from gpuscale.io.hf_parts import TEXT_ONLY, TOWERS, Parts, gemma4_audio, rows
-from gpuscale.io.spec_errors import spec_error
+from gpuscale.io.presets import spec_error
 from gpuscale.io.text import Table
 from gpuscale.specs.model import ModelSpec, compress
 

@@ -19,7 +19,7 @@ from gpuscale.core.model.mixers import (
     ShortConv,
 )
 from gpuscale.io.hf_keys import Keys, family_tables
-from gpuscale.io.spec_errors import made
+from gpuscale.io.presets import made
 from gpuscale.io.text import Table
 from gpuscale.specs.model import AnyFfn, DenseFfn, MoeFfn
 

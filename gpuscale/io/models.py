@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.formats import FORMATS, format_name, number_format
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.presets import find_preset, is_own, looks_like_path, preset_path
-from gpuscale.io.spec_errors import checked
+from gpuscale.io.presets import checked, find_preset, is_own, looks_like_path, preset_path
 from gpuscale.io.text import STDIN, Table, parse_toml, read_text
 
 if TYPE_CHECKING:

@@ -170,7 +170,7 @@ def _value(setting: Setting) -> Any:
 def _rebuild(spec: S, prefix: str, table: Table) -> S:
     import pydantic
 
-    from gpuscale.io.spec_errors import spec_error
+    from gpuscale.io.presets import spec_error
 
     if isinstance(table.get("gpu"), str):
         from gpuscale.io.hardware import load_gpu

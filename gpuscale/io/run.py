@@ -15,8 +15,7 @@ from gpuscale.core.diagnosis.causes import Cause, Sign
 from gpuscale.core.run.bill import Draw, Making, Owned, Rate, Site
 from gpuscale.core.run.checkpoint import Fleet, Saver
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.io.presets import OWN, looks_like_path, preset_files, preset_path, shipped
-from gpuscale.io.spec_errors import checked
+from gpuscale.io.presets import OWN, checked, looks_like_path, preset_files, preset_path, shipped
 from gpuscale.io.text import Table, read_toml
 from gpuscale.specs import run as specs
 from gpuscale.specs.hardware import ClusterSpec

@@ -16,8 +16,7 @@ from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
 from gpuscale.errors import unknown_name
 from gpuscale.io.calibration import load_arch, load_fabric
-from gpuscale.io.presets import shipped
-from gpuscale.io.spec_errors import checked
+from gpuscale.io.presets import checked, shipped
 from gpuscale.io.text import read_toml
 from gpuscale.specs.hardware import ClusterSpec
 from gpuscale.specs.model import ModelSpec

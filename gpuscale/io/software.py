@@ -14,13 +14,12 @@ from gpuscale.core.habits import Habit, habits_of, version_at
 from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import merged
-from gpuscale.io.presets import find_preset, looks_like_path, preset_aliases, preset_path
-from gpuscale.io.spec_errors import checked
+from gpuscale.io.presets import checked, find_preset, looks_like_path, preset_aliases, preset_path
 from gpuscale.io.text import Table, read_toml
 from gpuscale.specs.software import SoftwareSpec
 
 if TYPE_CHECKING:
-    from gpuscale.core.capabilities import Capabilities, Refusal
+    from gpuscale.core.habits import Capabilities, Refusal
     from gpuscale.core.step.records import Software
     from gpuscale.io.step import Calibration
     from gpuscale.specs.software import FrameworkFile
@@ -178,7 +177,7 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
 
     Raises GpuscaleError if the family names another one that has none.
     """
-    from gpuscale.core.capabilities import ANY
+    from gpuscale.core.habits import ANY
 
     found = spec.capabilities
     if isinstance(found, str) and found:
@@ -195,7 +194,7 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
 @cache
 def _refused(name: str) -> tuple[Refusal, ...]:
     """Rows of one table of `data/refused.toml`."""
-    from gpuscale.core.capabilities import Refusal
+    from gpuscale.core.habits import Refusal
     from gpuscale.meant import packaged
 
     return tuple(Refusal(**row) for row in packaged("refused.toml")[name])

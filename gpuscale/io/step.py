@@ -11,14 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.dataclasses import made_of
 from gpuscale.core.kernel.calibration import clock_frac
 from gpuscale.core.network.expected import reduces_in_switch
-from gpuscale.core.records import made_of
 from gpuscale.core.step.records import Hardware, StepForm
 from gpuscale.core.verdict import Spread
 from gpuscale.io.calibration import arch_spec, board_of, load_arch, load_fabric
-from gpuscale.io.presets import shipped
-from gpuscale.io.spec_errors import checked
+from gpuscale.io.presets import checked, shipped
 from gpuscale.io.text import Table, read_toml
 from gpuscale.specs.software import FittedValue
 

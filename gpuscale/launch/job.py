@@ -12,7 +12,7 @@ from gpuscale.core.layout import Layout
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.errors import GpuscaleError
 from gpuscale.foreign import comment, here_document
-from gpuscale.launch.options import DATA
+from gpuscale.launch.found import DATA
 from gpuscale.specs.hardware import ClusterSpec
 from gpuscale.specs.model import ModelSpec
 

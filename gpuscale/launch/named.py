@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from gpuscale.core.dataclasses import dataclass, field
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.found import launch_table
 
 _NAMES = re.compile(
     r"(?i)(?:(?<![a-z0-9])|(?<=gpu))(?:\d+x)?(gb[23]00|gh200|b[23]00|h[12]00|h800|h20|a100|a800"

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuscale.core.records import Term
-from gpuscale.render.data import plain
+from gpuscale.core.dataclasses import Term
 from gpuscale.render.document import (
     Bars,
     Block,
@@ -18,17 +17,18 @@ from gpuscale.render.document import (
     Document,
     Drawn,
     Facts,
+    Node,
     Summary,
     Table,
     Text,
     summary_of,
 )
 from gpuscale.render.draw import to_svg
-from gpuscale.render.explain import Node
 from gpuscale.render.palette import meaning, variables
 from gpuscale.render.pictures_known import pictures
 from gpuscale.render.strip import is_memory, strip_html, strips_of
 from gpuscale.render.svg import attribute, style, words
+from gpuscale.render.text import plain
 from gpuscale.version import __version__
 
 
@@ -144,7 +144,7 @@ def folded(document: Document) -> Iterator[str]:
 
 
 def _explanation(terms: Iterable[Term]) -> Iterator[str]:
-    from gpuscale.render.explain import node_of
+    from gpuscale.render.document import node_of
 
     nodes = list(map(node_of, terms))
     if nodes:

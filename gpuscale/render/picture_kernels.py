@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscale.render.chart import Axis, Chart, Lines, Mark, Series, Stack
-from gpuscale.render.data import plain
 from gpuscale.render.document import Document
+from gpuscale.render.text import plain
 
 Point = tuple[str, float, float]
 """Name, intensity [FLOP/byte], rate [FLOP/s]."""

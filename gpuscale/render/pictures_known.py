@@ -243,8 +243,8 @@ def _front(fit: Sequence[Any], note: str) -> list[Chart]:
 
 def _sweep(document: Document) -> list[Chart]:
     """Each number over the swept key; a second key makes the lines."""
-    from gpuscale.render.data import plain
     from gpuscale.render.picture_sweep import sweep_charts
+    from gpuscale.render.text import plain
 
     fixed = {k: v for k, v in document.inputs.items() if k not in ("changed", "command")}
     words = [str(k) if v is True else f"{k} {v}" for k, v in fixed.items()]

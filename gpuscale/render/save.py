@@ -30,14 +30,14 @@ def rendered(
     document: Document, format_: str, extra: Mapping[str, Any], ascii_only: bool = False
 ) -> str:
     """Text of a document in a format; `extra` has what stands beside the result."""
-    from gpuscale.render import data, text
+    from gpuscale.render import text
 
     if format_ == "json":
-        return data.to_json(document, dict(extra), ascii_only)
+        return text.to_json(document, dict(extra), ascii_only)
     if format_ == "csv":
-        return data.to_csv(document)
+        return text.to_csv(document)
     if format_ == "markdown":
-        return data.to_markdown(document, explain="explain" in extra)
+        return text.to_markdown(document, explain="explain" in extra)
     return text.to_text(document, explain="explain" in extra)
 
 

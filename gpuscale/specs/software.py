@@ -6,10 +6,9 @@ from dataclasses import field as default
 from typing import Annotated, Any, Literal
 
 from gpuscale.core.bounds import Keys, Several, Within, ZeroStage
-from gpuscale.core.capabilities import Capabilities
 from gpuscale.core.dataclasses import field
 from gpuscale.core.finetune.parameters import FinetuneParameters
-from gpuscale.core.habits import Habit
+from gpuscale.core.habits import Capabilities, Habit
 from gpuscale.core.memory.parameters import FamilyMemory
 from gpuscale.core.step.records import ALWAYS_FITTED, FITTED, FamilyStep
 from gpuscale.specs.fields import Name, Spec

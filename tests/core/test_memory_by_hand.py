@@ -20,7 +20,9 @@ from gpuscale.core.memory.fit import (
     _widest_ep,
     fewest_gpus,
     gpu_counts,
+    stage_terms,
     usable_bytes,
+    usable_term,
     why,
 )
 from gpuscale.core.memory.parameters import (
@@ -49,7 +51,6 @@ from gpuscale.core.memory.peak import (
     state_block,
     state_rules,
 )
-from gpuscale.core.memory.terms import stage_terms, usable_term
 from gpuscale.core.model.mixers.kind import CacheShape, Kept
 from gpuscale.core.model.mixers.recurrent import NoMixer
 from gpuscale.core.model.params import KindWeights, ModelWeights

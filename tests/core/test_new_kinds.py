@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import pytest
 from running import invoke
 
-from gpuscale.core.capabilities import ANY
 from gpuscale.core.finetune.states import OPTIMIZERS, Optimizer
+from gpuscale.core.habits import ANY
 from gpuscale.core.layout import CONTEXT_KINDS, ContextKind, Exchange, Layout
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of

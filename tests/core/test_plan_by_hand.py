@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.capabilities import ANY
+from gpuscale.core.habits import ANY
 from gpuscale.core.layout import Layout
 from gpuscale.core.plan.pins import pin_space, why_empty
 from gpuscale.core.plan.records import ScanRow

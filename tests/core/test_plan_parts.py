@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscale.core.capabilities import ANY
+from gpuscale.core.habits import ANY
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.model.params import experts_met_frac

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.capabilities import ANY
+from gpuscale.core.habits import ANY
 from gpuscale.core.layout import Layout, layout_chunks
 from gpuscale.core.rules import RuleFacts, against, against_sequence_parallel, facts_of
 from gpuscale.core.stages import splits_by_length

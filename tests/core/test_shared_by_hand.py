@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuscale.core.capabilities import ANY
+from gpuscale.core.dataclasses import Term, term_of, total_of
 from gpuscale.core.formats import (
     FORMATS,
     compute_dtype,
@@ -15,6 +15,7 @@ from gpuscale.core.formats import (
     number_format,
     weight_bytes,
 )
+from gpuscale.core.habits import ANY
 from gpuscale.core.layout import CONTEXT_KINDS, ContextShape, Exchange, Layout
 from gpuscale.core.model.params import KindWeights, ModelWeights, kind_weights, model_weights
 from gpuscale.core.quantity import (
@@ -25,7 +26,6 @@ from gpuscale.core.quantity import (
     format_time,
     parse,
 )
-from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.schedules import Pass, in_flight, orders, schedule_of
 from gpuscale.core.settings import JobSettings
 from gpuscale.core.stages import (

@@ -15,8 +15,8 @@ from running import invoke
 
 from gpuscale.core.diagnosis.causes import MOST_OFF, Cause, Sign, _size_weight, judge, verdicts
 from gpuscale.core.diagnosis.series import growth, shift, slow_rank, stalls
+from gpuscale.io.presets import checked
 from gpuscale.io.run import load_causes, load_table
-from gpuscale.io.spec_errors import checked
 from gpuscale.io.text import read_toml
 
 WORDS = """wrong-peak wrong-flop-count wrong-config timing-mistake message-too-small expected-normal

@@ -10,10 +10,10 @@ from gpuscale.io import (
     finetune,
     hardware,
     models,
+    presets,
     run,
     serving,
     software,
-    spec_errors,
     step,
 )
 from gpuscale.io.hf_keys import family_tables
@@ -66,14 +66,14 @@ TABLES = {
 def both_ways(monkeypatch):
     """Each table that is read without pydantic is read with it too; (kind, same) of each."""
     seen = []
-    quick = spec_errors.made
+    quick = presets.made
 
     def made(kind, table):
         found = quick(kind, table)
         seen.append((kind.__name__, alike(found, adapter(kind).validate_python(table))))
         return found
 
-    monkeypatch.setattr(spec_errors, "made", made)
+    monkeypatch.setattr(presets, "made", made)
     for module in (calibration, finetune, hardware, models, run, serving, software, step):
         for function in vars(module).values():
             getattr(function, "cache_clear", int)()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.spec_errors import spec_error
+from gpuscale.io.presets import spec_error
 from gpuscale.io.text import parse_toml, read_toml
 from gpuscale.io.toml_out import spec_to_toml, table_to_toml
 from gpuscale.specs.model import ModelSpec

@@ -22,7 +22,7 @@ from gpuscale.io.software import load_software
 from gpuscale.launch.dialects.rows import known_keys
 from gpuscale.launch.dialects.write import launch_script, options
 from gpuscale.launch.found import layout_of
-from gpuscale.render.data import plain
+from gpuscale.render.text import plain
 
 FINE_TUNING = {
     "llama-factory": ("llama-factory",),

@@ -49,7 +49,7 @@ def drawn(n: int, seed: int):
     from gpuscale.answers.saved import launch_of
     from gpuscale.errors import GpuscaleError
     from gpuscale.launch.dialects.write import writes
-    from gpuscale.launch.options import written_frameworks
+    from gpuscale.launch.found import written_frameworks
 
     pick = random.Random(seed).choice
     for framework, software in TRAINED.items():

@@ -48,7 +48,7 @@ def _answer(asked: Compare) -> Document:
     from gpuscale.answers.compare.differences import changes, side_by_side
     from gpuscale.answers.compare.document import compared
     from gpuscale.answers.compare.things import headline_rows, is_plan, read_things
-    from gpuscale.render.data import leaves
+    from gpuscale.render.text import leaves
 
     things, limit, only, show_all = asked.things, asked.fail_over, asked.only, asked.all
     if not 2 <= len(things) <= MOST:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuscale.core.dataclasses import dataclass
-from gpuscale.render.data import leaves
+from gpuscale.render.text import leaves
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from typing import Any
 
 from gpuscale.answers.compare.differences import ChangedValue, FigureRow, TotalDifference
 from gpuscale.answers.compare.things import Thing
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import Term, dataclass
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term
 from gpuscale.render.document import Block, Column, Document, Table, Text
 
 SHOWN_BY = {"gpu": "presets show {}", "cluster": "presets show {}", "model": "model {} --explain"}
@@ -176,7 +175,7 @@ def _said(value: Any) -> str:
 
 def shown(key: str, value: Any, dim: str = "") -> str:
     """Value as it is printed; the key's suffix tells its unit where no dimension is given."""
-    from gpuscale.render.explain import amount
+    from gpuscale.render.document import amount
 
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-" if value is None else str(value)

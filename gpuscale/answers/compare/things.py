@@ -48,7 +48,7 @@ def _cluster(spec: ClusterSpec) -> dict[str, object]:
 def _model(asked: WhatIf, arg: str) -> tuple[str, dict[str, object], tuple[str, ...]]:
     """Take the figures from the answer of `gpuscale model`, at its default of 8,192 tokens."""
     from gpuscale.answers.parts.asked import Model
-    from gpuscale.render.data import plain
+    from gpuscale.render.text import plain
 
     document = Model(arg, seq_len=8192, set=asked.set, calibration=asked.calibration).answer()
     result = plain(document.result)
@@ -201,7 +201,7 @@ def _answer(path: str, found: Any) -> Thing:
 def _job(asked: WhatIf, path: str) -> Thing:
     """Plan a job, as `gpuscale plan --job` does."""
     from gpuscale.answers.training.plan import Plan
-    from gpuscale.render.data import plain
+    from gpuscale.render.text import plain
 
     document = Plan(job=path, set=asked.set, calibration=asked.calibration).answer()
     return Thing(
@@ -337,7 +337,7 @@ def part_blocks(things: Sequence[Thing], found: Sequence[Mapping[str, Any]]) -> 
 def _table(
     names: Sequence[str], mine: Sequence[TotalDifference], words: Mapping[str, str], title: str
 ) -> Table:
-    from gpuscale.render.explain import amount
+    from gpuscale.render.document import amount
 
     parts: list[dict[str, ChangedPart]] = [{p.key: p for p in split.parts} for split in mine]
     keys = list(dict.fromkeys(key for part in parts for key in part))
@@ -358,7 +358,7 @@ def _table(
 
 def signed(key: str, value: float) -> str:
     """Write a difference with its sign."""
-    from gpuscale.render.explain import amount
+    from gpuscale.render.document import amount
 
     return ("+" if value > 0 else "-" if value < 0 else "") + amount(key, abs(value))
 

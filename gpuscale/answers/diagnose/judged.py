@@ -11,10 +11,9 @@ from gpuscale.answers.diagnose.features import Features, features_of
 from gpuscale.answers.diagnose.memory import fitting, out_of_memory
 from gpuscale.answers.diagnose.past import past_of
 from gpuscale.answers.diagnose.planner import predicted, with_figure
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import dataclass, made_of
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
 from gpuscale.core.numeric import Z80
-from gpuscale.core.records import made_of
 from gpuscale.io.run import first_of, load_causes, load_table
 
 if TYPE_CHECKING:

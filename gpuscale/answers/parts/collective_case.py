@@ -15,13 +15,12 @@ from gpuscale.answers.parts.collective_answer import (
 )
 from gpuscale.answers.values import check_dtype, quantity
 from gpuscale.answers.values import shape as read_shape
-from gpuscale.core.dataclasses import asdict, dataclass
+from gpuscale.core.dataclasses import asdict, dataclass, made_of
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.network.collective import ALGORITHMS
 from gpuscale.core.network.expected import reduces_in_switch
 from gpuscale.core.network.hierarchy import check_span, network_levels
 from gpuscale.core.network.ideal import Routing, Torus, ideal_collective, sweep_sizes
-from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import load_fabric
 from gpuscale.io.hardware import pair_on_bridge

@@ -10,14 +10,13 @@ from gpuscale.answers.layout import refuse_degrees
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.summary import changed
 from gpuscale.answers.values import matrix_rate
-from gpuscale.core.dataclasses import asdict, dataclass, replace
+from gpuscale.core.dataclasses import Term, asdict, dataclass, made_of, replace
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import SOURCE, LimitRow, limits_board
 from gpuscale.core.limits.formulas import tp_limit, tp_max
 from gpuscale.core.model.layer_shape import Operator, layer_shape, operators
 from gpuscale.core.quantity import format_count, format_si
-from gpuscale.core.records import Term, made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import load_arch
 from gpuscale.render.document import Column, Document, Facts, Table, Text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.records import ServeAnswer
-from gpuscale.core.records import Term, term_of
+from gpuscale.core.dataclasses import Term, term_of
 from gpuscale.core.run.time import SECONDS_PER_HOUR
 from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.disaggregated import PooledService

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.layout import data_parallel, shard_group
 from gpuscale.answers.summary import changed, part_bars, part_table
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import Term, dataclass, term_of
 from gpuscale.core.memory.parameters import RECIPES, Recipe, StateBytes
 from gpuscale.core.quantity import format_count
-from gpuscale.core.records import Term, term_of
 from gpuscale.core.words import MEMORY_PARTS, STATE_PARTS, gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs

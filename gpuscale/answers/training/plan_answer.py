@@ -11,7 +11,7 @@ from gpuscale.answers.training.plan_case import PlanCase, families_apart, less_s
 from gpuscale.answers.training.plan_maturities import by_maturity, taken
 from gpuscale.answers.training.plan_request import Request
 from gpuscale.answers.training.plan_text import taken_of
-from gpuscale.core.dataclasses import asdict, dataclass, replace
+from gpuscale.core.dataclasses import asdict, dataclass, made_of, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import LimitRow, limits_board
 from gpuscale.core.plan.records import (
@@ -24,7 +24,6 @@ from gpuscale.core.plan.records import (
     estimate,
 )
 from gpuscale.core.plan.why import why_worse
-from gpuscale.core.records import made_of
 from gpuscale.core.search.burden import risks
 from gpuscale.core.search.engine import fastest
 from gpuscale.core.search.results import FoundLayout, SearchResult

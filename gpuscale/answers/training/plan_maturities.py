@@ -9,12 +9,11 @@ from gpuscale.answers.summary import span
 from gpuscale.answers.training.plan_case import PlanCase, prospect_of
 from gpuscale.answers.training.plan_request import Request
 from gpuscale.answers.training.plan_text import days, seconds
-from gpuscale.core.dataclasses import replace
+from gpuscale.core.dataclasses import Term, replace, term_of, total_of
 from gpuscale.core.layout import Layout
-from gpuscale.core.memory.terms import peak_term, usable_term
+from gpuscale.core.memory.fit import peak_term, usable_term
 from gpuscale.core.plan.records import ByMaturity, Estimate, PlanResult, Run, estimate
 from gpuscale.core.quantity import format_si
-from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import MATURITY_WORDS, JobSettings

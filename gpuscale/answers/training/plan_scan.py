@@ -15,7 +15,7 @@ from gpuscale.answers.training.plan_request import (
     sizes_of,
     suited,
 )
-from gpuscale.core.dataclasses import dataclass, field, replace
+from gpuscale.core.dataclasses import dataclass, field, made_of, replace
 from gpuscale.core.plan.records import ScanRow, estimate
 from gpuscale.core.plan.scan import (
     SizeVerdict,
@@ -28,7 +28,6 @@ from gpuscale.core.plan.scan import (
     with_efficiency,
     with_pareto,
 )
-from gpuscale.core.records import made_of
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

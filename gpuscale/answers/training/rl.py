@@ -17,12 +17,11 @@ from gpuscale.answers.training.tune_case import job_of, make_case
 from gpuscale.answers.training.tune_verdict import verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, job_facts, with_rl_habits
 from gpuscale.answers.training.tune_words import short_of_host, time_text, verdict_text
-from gpuscale.core.dataclasses import asdict, dataclass, field, replace
+from gpuscale.core.dataclasses import asdict, dataclass, field, made_of, replace
 from gpuscale.core.finetune.bench import CHANGES, change_words, changed
 from gpuscale.core.finetune.rl_estimate import rl_estimate, rl_memory
 from gpuscale.core.finetune.rl_step import roles
 from gpuscale.core.memory.facts import model_facts
-from gpuscale.core.records import made_of
 from gpuscale.core.verdict import EVEN
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError

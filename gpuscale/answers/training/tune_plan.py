@@ -33,10 +33,9 @@ from gpuscale.answers.training.tune_plan_blocks import (
 from gpuscale.answers.training.tune_verdict import verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, one, settled
 from gpuscale.answers.training.tune_words import part_rows
-from gpuscale.core.dataclasses import replace
+from gpuscale.core.dataclasses import made_of, replace
 from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_bytes_per_node, remedies
 from gpuscale.core.finetune.bench import changed as changed_job
-from gpuscale.core.records import made_of
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_names

@@ -6,14 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.summary import asked_for, chance_tone, memory_point, span
-from gpuscale.core.dataclasses import replace
+from gpuscale.core.dataclasses import Term, replace, term_of, total_of
 from gpuscale.core.finetune.memory import bytes_per_logit, fragmentation_of, stream_bytes
 from gpuscale.core.finetune.method import counts
 from gpuscale.core.finetune.states import base_bytes_per_param, state_bytes
+from gpuscale.core.memory.fit import usable_term
 from gpuscale.core.memory.peak import shards
-from gpuscale.core.memory.terms import usable_term
 from gpuscale.core.quantity import format_time
-from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
 from gpuscale.meant import packaged

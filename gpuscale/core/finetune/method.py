@@ -328,7 +328,7 @@ class Job:
 
     @property
     def facts(self) -> dict[str, object]:
-        """What is trained, as conditions of `core.capabilities.Refusal` name it."""
+        """What is trained, as conditions of `core.habits.Refusal` name it."""
         parts = ("parameters", "gradients", "optimizer", "activations")
         return {
             **{f"offload_{part}": part in self.offload for part in parts},

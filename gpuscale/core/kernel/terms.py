@@ -10,6 +10,7 @@ from bisect import bisect_right
 from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuscale.core.dataclasses import Term, term_of
 from gpuscale.core.kernel.calibration import (
     GENERAL,
     ArchCalibration,
@@ -34,7 +35,6 @@ from gpuscale.core.kernel.expected import (
     memory_time_s,
     most_split,
 )
-from gpuscale.core.records import Term, term_of
 
 if TYPE_CHECKING:
     from gpuscale.core.kernel.roofline import MixedProduct

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.io.text import Table
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.found import launch_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.megatron_model import model_of
 from gpuscale.launch.dialects.rows import number_of, truth
-from gpuscale.launch.found import UNSET, Found
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.found import UNSET, Found, launch_table
 
 if TYPE_CHECKING:
     from gpuscale.specs.software import FrameworkFile

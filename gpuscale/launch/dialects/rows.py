@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.io.text import Table
-from gpuscale.launch.found import UNSET, Found, named_model
-from gpuscale.launch.options import known_options, launch_table
+from gpuscale.launch.found import UNSET, Found, known_options, launch_table, named_model
 
 if TYPE_CHECKING:
     from gpuscale.launch.dialects.nested import Nested

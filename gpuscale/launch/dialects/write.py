@@ -13,8 +13,8 @@ from gpuscale.io.text import Table
 from gpuscale.launch.dialects import hooks
 from gpuscale.launch.dialects.nested import dialect, nest
 from gpuscale.launch.dialects.rows import matches, unsaid, write
+from gpuscale.launch.found import launch_table, written_frameworks
 from gpuscale.launch.job import LaunchFile, TrainingLaunch, Written, script
-from gpuscale.launch.options import launch_table, written_frameworks
 from gpuscale.specs.model import ModelSpec
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import re
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, dialect, nest
 from gpuscale.launch.dialects.rows import known_keys, put
-from gpuscale.launch.found import UNSET, Found
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.found import UNSET, Found, launch_table
 from gpuscale.launch.read import (
     containers,
     keyed,

@@ -9,9 +9,8 @@ from typing import Any
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.rows import whole
-from gpuscale.launch.found import UNSET, Found
+from gpuscale.launch.found import UNSET, Found, launch_table
 from gpuscale.launch.named import ENGINES, gpu_named, program_of
-from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.words import Script, read_text
 from gpuscale.launch.read.maxtext import put_topology
 from gpuscale.launch.read.serving import ranks

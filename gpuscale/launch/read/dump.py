@@ -8,7 +8,7 @@ import re
 import shlex
 
 from gpuscale.io.text import Table
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.found import launch_table
 from gpuscale.launch.read.together import as_flags
 
 _DUMPED = re.compile(r"^\W{0,40}([a-z][a-z0-9_]+) \.{2,}[ \t]?([^\n]*)$", re.MULTILINE)

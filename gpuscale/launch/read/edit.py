@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from gpuscale.launch.dialects.write import said
-from gpuscale.launch.options import known_options, launch_table
+from gpuscale.launch.found import known_options, launch_table
 from gpuscale.launch.read.torchtitan import MOVED
 
 Options = Mapping[str, Any]

@@ -10,9 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.found import Found
+from gpuscale.launch.found import Found, launch_table
 from gpuscale.launch.named import IMAGES, gpu_named, program_of
-from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.program_text import unwarned
 from gpuscale.launch.read.together import Look, followed, last_of
 

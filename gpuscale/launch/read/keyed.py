@@ -10,8 +10,7 @@ from gpuscale.io.text import Table
 from gpuscale.launch.dialects.megatron_model import model_of
 from gpuscale.launch.dialects.nested import Nested, dialect, nest
 from gpuscale.launch.dialects.rows import known_keys, leaves, precision_of, put, put_unheard, whole
-from gpuscale.launch.found import MEGATRON_KEYS, UNSET, Found
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.found import MEGATRON_KEYS, UNSET, Found, launch_table
 from gpuscale.launch.read.kinds import put_beyond
 from gpuscale.launch.read.megatron import put_core, read
 from gpuscale.launch.read.rl import ESTIMATORS, is_zero, put_rl, put_tokens

@@ -16,9 +16,8 @@ from gpuscale.io.text import Table
 from gpuscale.launch.dialects.hooks import ATTENTION, MLP
 from gpuscale.launch.dialects.nested import Nested, dialect, put_shape, vocabulary
 from gpuscale.launch.dialects.rows import known_keys, precision_of, put, put_unheard, sharded, whole
-from gpuscale.launch.found import Found
+from gpuscale.launch.found import Found, launch_table
 from gpuscale.launch.named import gpu_named
-from gpuscale.launch.options import launch_table
 from gpuscale.launch.read import rl
 from gpuscale.launch.read.rl import put_rl
 

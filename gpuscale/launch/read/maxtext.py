@@ -12,9 +12,8 @@ from gpuscale.io.models import load_model
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, put_shape
 from gpuscale.launch.dialects.rows import whole
-from gpuscale.launch.found import UNSET, Found
+from gpuscale.launch.found import UNSET, Found, launch_table
 from gpuscale.launch.named import gpu_named
-from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.launchers import pairs
 from gpuscale.launch.read.together import key_values
 

@@ -11,8 +11,7 @@ from gpuscale.core.settings import MODULES
 from gpuscale.launch.dialects.megatron_model import model_of
 from gpuscale.launch.dialects.nested import Nested, dialect
 from gpuscale.launch.dialects.rows import put, says_how
-from gpuscale.launch.found import UNSET, Found
-from gpuscale.launch.options import known_options, launch_table
+from gpuscale.launch.found import UNSET, Found, known_options, launch_table
 
 _WORDS = launch_table("words")["megatron"]
 OLD = tuple(_WORDS["old"])

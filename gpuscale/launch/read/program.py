@@ -7,8 +7,7 @@ from itertools import takewhile
 
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested
-from gpuscale.launch.found import UNSET, Found, named_model
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.found import UNSET, Found, launch_table, named_model
 from gpuscale.launch.read.bash.launchers import LAUNCHERS
 from gpuscale.launch.read.bash.words import Script
 from gpuscale.launch.read.together import key_values

@@ -11,8 +11,7 @@ from typing import Any
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.rows import precision_of
-from gpuscale.launch.found import UNSET, Found
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.found import UNSET, Found, launch_table
 from gpuscale.launch.read.program import says_the_job
 from gpuscale.launch.read.program_text import Look, Program, nowhere, unwarned
 from gpuscale.launch.read.recipes import read_recipe_script

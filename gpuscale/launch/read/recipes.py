@@ -13,9 +13,8 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, dialect
 from gpuscale.launch.dialects.rows import put
-from gpuscale.launch.found import MEGATRON_KEYS, UNSET, Found
+from gpuscale.launch.found import DATA, MEGATRON_KEYS, UNSET, Found, launch_table
 from gpuscale.launch.named import gpu_named
-from gpuscale.launch.options import DATA, launch_table
 from gpuscale.launch.read.keyed import read_bridge, value_of
 from gpuscale.launch.read.program_text import Program
 from gpuscale.launch.read.together import key_values

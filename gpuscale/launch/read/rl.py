@@ -11,8 +11,7 @@ from gpuscale.core.finetune.rl import ALL_METHODS as METHODS
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, dialect
 from gpuscale.launch.dialects.rows import known_keys, put, put_unheard, whole
-from gpuscale.launch.found import UNSET, Found, named_model
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.found import UNSET, Found, launch_table, named_model
 
 
 def _nemo_rl(at: Nested) -> None:

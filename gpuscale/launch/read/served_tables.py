@@ -7,9 +7,8 @@ from typing import Any
 
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested
-from gpuscale.launch.found import UNSET, Found, main_of
+from gpuscale.launch.found import UNSET, Found, known_options, launch_table, main_of
 from gpuscale.launch.named import gpu_named
-from gpuscale.launch.options import known_options, launch_table
 from gpuscale.launch.read import serving
 from gpuscale.launch.read.program_text import Program
 from gpuscale.launch.read.serving import read

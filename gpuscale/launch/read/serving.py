@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuscale.launch import named
-from gpuscale.launch.found import UNSET, Found, main_of, named_model
-from gpuscale.launch.options import known_options, launch_table
+from gpuscale.launch.found import UNSET, Found, known_options, launch_table, main_of, named_model
 
 _WORDS = launch_table("words")["serving"]
 WRAPPERS = tuple(_WORDS["wrappers"])

@@ -10,8 +10,7 @@ from functools import lru_cache
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, dialect, put_shape
 from gpuscale.launch.dialects.rows import Heard, put, put_unheard, whole
-from gpuscale.launch.found import UNSET, Found
-from gpuscale.launch.options import DATA, known_options, launch_table
+from gpuscale.launch.found import DATA, UNSET, Found, known_options, launch_table
 
 _WORDS = launch_table("words")["torchtitan"]
 ENDS = ("first", "last")

@@ -7,8 +7,7 @@ import re
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested, dialect
 from gpuscale.launch.dialects.rows import Heard, known_keys, put, put_unheard, whole
-from gpuscale.launch.found import UNSET, Found, named_model
-from gpuscale.launch.options import known_options, launch_table
+from gpuscale.launch.found import UNSET, Found, known_options, launch_table, named_model
 from gpuscale.launch.read import rl
 from gpuscale.launch.read.program import NO_TRAINING, TRAINS, options_in
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscale.core.capabilities import ANY
+from gpuscale.core.habits import ANY
 from gpuscale.core.model.params import KindWeights, ModelWeights
 from gpuscale.core.plan.pins import MAX_VALUES, select_ints, select_names
 from gpuscale.core.rules import RuleFacts

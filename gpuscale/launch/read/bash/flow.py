@@ -6,8 +6,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterator
 
-from gpuscale.launch.found import UNSET
-from gpuscale.launch.options import launch_table
+from gpuscale.launch.found import UNSET, launch_table
 from gpuscale.launch.read.bash import builtins, tree
 from gpuscale.launch.read.bash.builtins import Break, Continue, Leave
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE, sure

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gpuscale.launch.found import UNSET, Found
+from gpuscale.launch.found import UNSET, Found, launch_table
 from gpuscale.launch.named import gpu_named
-from gpuscale.launch.options import launch_table
 from gpuscale.launch.read.bash.words import Script
 
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
