@@ -25,6 +25,7 @@ def test_qlora_of_8b_fits_a_24_gb_card(capsys):
     assert (code, err) == (0, "")
     for word in ("base weights", "logits and loss", "longest", "host memory"):
         assert word in text
+    assert "experts" not in text  # it has none
 
 
 def test_alibi_keeps_whole_scores_and_hopper_takes_cudnn_of_late(capsys):

@@ -280,19 +280,19 @@ def make_case(
         eval_batch=asked.eval_batch or 0,
         weights=asked.base if asked.base in WEIGHTS else "",
     )
-    job = _with_experts(job, habits, chosen, {**facts, "family": model.family})
+    if model.has_experts:
+        job = _with_experts(job, habits, chosen, {**facts, "family": model.family})
     if not searched:
         refuse_illegal(model, family, job.layout, _trained(asked, job))
     bench = _bench(asked, loaded, own, family)
     unsaid = _unsaid(asked)
     older = older_ways(asked.software, facts) if asked.software else {}
-    looped = model.has_experts and "experts" in older
     return FinetuneCase(
         loaded,
         own,
         bench,
         job,
-        assumed=_assumed(asked, job, own, family.name, default=default, looped=looped),
+        assumed=_assumed(asked, job, own, family.name, default, looped="experts" in older),
         habits={name: habit for name, habit in taken.items() if name in unsaid},
         older=older,
         unsaid=unsaid,
@@ -302,9 +302,9 @@ def make_case(
 
 
 def _assumed(
-    asked: Memory, job: Job, software: SoftwareSpec, named: str, default: str, *, looped: bool
+    asked: Memory, job: Job, software: SoftwareSpec, named: str, default: str, looped: bool
 ) -> tuple[str, ...]:
-    """Say what an answer takes; `default`: family nobody chose, `looped`: experts were once."""
+    """Say what is taken; `default`: family nobody chose, `looped`: once one expert by one."""
     found = []
     if job.method.adapts and not asked.rank:
         found.append(f"rank {job.method.rank} (--rank)")
@@ -333,7 +333,7 @@ def _assumed(
         found.append(f"figures of {figures.name}, which {software.name} shards with")
     if named != software.name:
         found.append(f"{software.name}, as {named} is what pretraining runs by")
-    if looped and job.layout.ep == 1:
+    if looped and job.experts != "loop" and job.layout.ep == 1:
         found.append("experts in one product, one by one before (--software NAME:DATE)")
     return tuple(found)
 
