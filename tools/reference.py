@@ -72,8 +72,8 @@ def cli_page() -> str:
 # --- TOML keys ----------------------------------------------------------------------------------
 
 SPECS = (
-    ("A cluster", "cluster", ("ClusterSpec", "NetworkLevel")),
-    ("A GPU", "gpu", ("GpuSpec",)),
+    ("A cluster", "hardware", ("ClusterSpec", "NetworkLevel")),
+    ("A GPU", "hardware", ("GpuSpec",)),
     (
         "A model",
         "model",

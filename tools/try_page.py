@@ -125,7 +125,7 @@ rows = [(name, wheel) for wheel in wheels for name in wheel.namelist()]
 rows = [row for row in rows if not any(p in row[0] for p in LEFT_OUT) and row[0][-1] != "/"]
 rows.sort(key=lambda row: (row[0].rsplit(".")[-1], row[0]))
 files = [compiled(name, wheel.read(name)) for name, wheel in rows]
-best = {Say.compression_level: 22, Say.window_log: 25}
+best = {Say.compression_level: 19, Say.window_log: 25}
 ours = [row for row in files if row[0].startswith(("gpuscale/", "tomli/"))]
 for kept, name in ((ours, "code"), ([row for row in files if row not in ours], "pydantic")):
     index = json.dumps([(name, len(content)) for name, content in kept]).encode()

@@ -130,14 +130,25 @@ def built(folder):
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
+    held = "/never"  # end of a path that is not answered
+
     def log_message(self, *_):
         """Say nothing."""
 
+    def do_GET(self):
+        if self.path.endswith(self.held):
+            threading.Event().wait()
+        super().do_GET()
+
+
+class Held(Quiet):
+    held = ".wasm.gz"
+
 
 @contextlib.contextmanager
-def served(folder):
+def served(folder, kind=Quiet):
     """A plain static file server of a folder; its address, and what stops it."""
-    handler = functools.partial(Quiet, directory=str(folder))
+    handler = functools.partial(kind, directory=str(folder))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
@@ -247,8 +258,14 @@ def fill(tab, field, value):
     )
 
 
-def test_each_task_answers_before_python_is_there_and_is_accessible(site):
-    tab, address, folder = site
+@pytest.fixture
+def without_python(site):
+    with served(site[2], Held) as (address, _):
+        yield address
+
+
+def test_each_task_answers_before_python_is_there_and_is_accessible(site, without_python):
+    tab, address, folder = site[0], without_python, site[2]
     tab.messages.clear()
     axe = axe_core(folder)
     tab.call("Page.addScriptToEvaluateOnNewDocument", source=SHIFTS)
