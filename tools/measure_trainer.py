@@ -26,11 +26,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import tomllib
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
 
-os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # a parent that forks has no context
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("WANDB_DISABLED", "true")
 JOBS = Path(__file__).with_suffix(".toml")
 Job = dict[str, Any]
 
@@ -407,13 +407,19 @@ def main() -> None:
         chosen[name]["profiled"] = True
     if said.commands:
         for name, job in chosen.items():
-            print(name, *command(job))
+            if job.get("trainer") != "generate":
+                print(name, *command(job))
         return
     run(chosen, table["models"], said.tiny, said.seconds)
 
 
 def run(chosen: dict[str, Job], models: dict[str, Any], device: str, seconds: float) -> None:
     """Print one row a job, as soon as it is there."""
+    os.environ.setdefault(
+        "PYTORCH_NVML_BASED_CUDA_CHECK", "1"
+    )  # a parent that forks has no context
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("WANDB_DISABLED", "true")
     import peft
     import transformers
 

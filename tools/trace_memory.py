@@ -42,6 +42,23 @@ SHAPES = {
         },
     ),
 }
+MIXTURES = {  # of four layers: a whole model takes hours
+    "qwen3-30b-a3b": (
+        "qwen3_moe",
+        151936,
+        {
+            "hidden_size": 2048,
+            "moe_intermediate_size": 768,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "norm_topk_prob": True,
+        },
+    )
+}
 SEQ_LEN = 512  # short: the CPU's attention makes a mask of its square that a GPU's does not
 
 
@@ -93,7 +110,7 @@ def adapted(model, targets):
 
 def traced(name, targets="", weights="bf16", recompute="none", micro_batch=4, attention="sdpa"):
     """Peaks of a step as the Trainer runs it with bf16=True, and of an evaluation. [byte]."""
-    kind, vocab, shape = SHAPES[name]
+    kind, vocab, shape = (SHAPES | MIXTURES)[name]
     config = transformers.AutoConfig.for_model(kind, vocab_size=vocab, use_cache=False, **shape)
     dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[weights]
     live = Live()
@@ -138,6 +155,12 @@ CASES = [
     for how in ({}, {"weights": "fp32"}, {"targets": "all-linear"}, {"targets": "q_proj,v_proj"})
     for recompute, micro in (("none", 4), ("full", 4), ("full", 32))
 ] + [{"targets": "all-linear", "attention": "eager", "recompute": "none", "micro_batch": 8}]
+OF_MIXTURES = [
+    {},
+    {"targets": "q_proj,v_proj"},
+    {"targets": "all-linear"},
+    {"targets": "all-linear", "recompute": "full"},
+]
 
 
 def main():
@@ -150,16 +173,25 @@ def main():
     out = csv.writer(sys.stdout, lineterminator="\n")
     fields = ("targets", "weights", "recompute", "micro_batch", "attention")
     peaks = ("pass_bytes", "step_bytes", "evaluation_bytes")
-    out.writerow(("model", *fields, "seq_len", *peaks, "versions"))
+    out.writerow(("model", *fields, "seq_len", *peaks, "n_layers", "versions"))
     versions = f"transformers {transformers.__version__}, torch {torch.__version__}"
     to = torch.nn.Module.to
-    for name in named or SHAPES:
-        for case in CASES:
-            how = {"targets": "", "weights": "bf16", "attention": "sdpa"} | case
+    usual = {"targets": "", "weights": "bf16", "recompute": "none", "micro_batch": 4}
+    for name in named or SHAPES | MIXTURES:
+        layers = MIXTURES[name][2]["num_hidden_layers"] if name in MIXTURES else ""
+        for case in OF_MIXTURES if name in MIXTURES else CASES:
+            how = usual | {"attention": "sdpa"} | case
             found = traced(name, **how)
             torch.nn.Module.to = to
             out.writerow(
-                (name, *(how[f] for f in fields), SEQ_LEN, *(found[p] for p in peaks), versions)
+                (
+                    name,
+                    *(how[f] for f in fields),
+                    SEQ_LEN,
+                    *(found[p] for p in peaks),
+                    layers,
+                    versions,
+                )
             )
             sys.stdout.flush()
 
