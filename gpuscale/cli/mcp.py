@@ -158,7 +158,8 @@ def _asked(name: str, given: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[s
         if key not in {**listed, **options}:
             raise GpuscaleError(f"the argument {key} is missing")
     show = tuple(w.strip() for w in str(given.get(SHOW) or "").split(",") if w.strip())
-    return show, {**listed, **options}
+    said = {**listed, **options}.items()  # a number as typed: a time or a price has its unit
+    return show, {k: str(v) if type(v) in (int, float) else v for k, v in said}
 
 
 def _figures(document: Document, address: str) -> dict[str, Any]:

@@ -74,6 +74,9 @@ def test_a_call_is_the_commands_answer(capsys):
         ("memory", {"modle": "llama3-8b"}, "unknown argument `modle`"),
         ("model", {}, "the argument model is missing"),
         ("rm", {}, "unknown tool `rm`"),
+        ("plan", {"model": "llama3-8b", "gpus": 8, "deadline": 30}, "a time needs its unit"),
+        ("plan", {"model": "llama3-8b", "gpus": 8, "price": 2.5}, "a price needs its unit"),
+        ("serve", {"model": "llama3-8b", "ttft": 500}, "a latency needs its unit"),
     ],
 )
 def test_a_wrong_call_is_an_error_that_says_what(name, given, part):
