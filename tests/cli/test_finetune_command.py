@@ -485,3 +485,13 @@ def test_what_is_said_of_vllm_says_that_it_is_used(capsys):
     asked = (json.loads(out(capsys, *job, *more, "--json")[1]) for more in others)
     engines = [answer["inputs"]["engine"] for answer in asked]
     assert engines == ["hf", "colocated", "colocated", "hf"]
+
+
+def test_axolotl_quantises_the_experts_of_llama4():
+    job = "memory llama4-scout --method qlora --gpu h100 --seq-len 4096 --json --software "
+    whole, linear = (
+        json.loads(invoke(*(job + name).split()).stdout)["result"]["peak_bytes"]
+        for name in ("hf-peft:2025-04", "axolotl:2025-04")
+    )
+    # axolotl examples/llama-4/scout-qlora-single-h100.yaml: runs on one of 80 GB
+    assert linear < 90e9 < 200e9 < whole
