@@ -31,6 +31,9 @@ EDGE_FRAC = 0.03
 """Of a GPU's memory that the room for the cache may be out by: of the cache sizes that engines
 print (tests/core/test_serving_physics.py) nine of ten are predicted within it."""
 
+LEAST_OF_A_RANK = 2048.0
+"""Prompt tokens of an attention rank that a launch line sets where an engine's own would be fewer."""
+
 ACCEPTED_SPREAD = 0.09
 """Spread of ln(tokens a pass) from one request to another: texts are drafted well or badly. Where
 drafts are used p99 of TPOT is 1.24 times its middle, else 1.03 (136 and 203 rows of SemiAnalysisAI/
@@ -115,7 +118,8 @@ class Service(UnderLoad):
         most = self.tuning.max_sequences or soft.max_sequences * self.replica.pp
         chunk, by_hand = self.tuning.chunk_tokens or soft.chunk_tokens, self.tuning.chunk_tokens
         if soft.joint_gpus and (by_hand or self.replica.group <= soft.joint_gpus):
-            chunk /= ranks
+            least = 1.0 if by_hand else min(chunk, LEAST_OF_A_RANK)
+            chunk = max(least, chunk / ranks)
         tokens, beside = math.inf, 0.0
         free = max(0.0, self.room.cache_bytes)
         if each > 0.0:
