@@ -32,7 +32,7 @@ EDGE_FRAC = 0.03
 print (tests/core/test_serving_physics.py) nine of ten are predicted within it."""
 
 LEAST_OF_A_RANK = 2048.0
-"""Prompt tokens of an attention rank that a launch line sets where an engine's own would be fewer."""
+"""Prompt tokens of an attention rank that a launch line sets where the engine takes fewer."""
 
 ACCEPTED_SPREAD = 0.09
 """Spread of ln(tokens a pass) from one request to another: texts are drafted well or badly. Where
