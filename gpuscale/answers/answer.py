@@ -173,7 +173,7 @@ class Answer(Mapping[str, Any]):
         Raises GpuscaleError if the answer has no such picture.
         """
         from gpuscale.render.draw import to_svg
-        from gpuscale.render.files import chosen
+        from gpuscale.render.save import chosen
 
         return to_svg(chosen(self.document, Path(f"picture.{key}.svg" if key else "picture.svg")))
 

@@ -30,7 +30,7 @@ def meaning(table: str, text: str) -> str | None:
     """Say what a text stands for by the first pattern that is found in it; None by none.
 
     >>> meaning("tuner", "HF Trainer 2023 + PEFT zero3"), meaning("zero", "tp4 pp1")
-    ('hf-deepspeed', None)
+    ('hf-deepspeed:2023-07', None)
     """
     rows: dict[str, str] = _tables()[table]
     return next((name for words, name in rows.items() if re.search(words, text.lower())), None)

@@ -10,7 +10,7 @@ import pytest
 from running import invoke
 
 from gpuscale.foreign import comment, csv_cell, fenced, here_document, markdown, markdown_cell
-from gpuscale.io import guard
+from gpuscale.io import text as reader
 from gpuscale.launch.secrets import Hidden
 
 tool = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "attack.py"))
@@ -38,7 +38,7 @@ def test_a_fence_is_longer_than_what_it_holds():
 
 @pytest.mark.parametrize("name", ["regex0", "braces0", "merge40", "python0", "heredocs", "bash0"])
 def test_bombs_end_in_an_answer_or_one_line(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(guard, "MOST_S", 0.5)
+    monkeypatch.setattr(reader, "MOST_S", 0.5)
     file, text = BOMBS[name]
     (tmp_path / file).write_text(text)
     done = invoke("launch-check", str(tmp_path / file), "--model", "llama3-8b", "--gpus", "8")
@@ -63,9 +63,9 @@ def test_bombs_for_other_readers_end_too(name, others, tmp_path):
 
 @pytest.mark.parametrize("spends", ["time", "memory", "one text"])
 def test_what_no_reader_bounds_is_given_up(spends, monkeypatch):
-    monkeypatch.setattr(guard, "MOST_S", 0.2)
+    monkeypatch.setattr(reader, "MOST_S", 0.2)
     held = []
-    with pytest.raises(guard.GpuscaleError, match="given up"), guard.bounded("file"):
+    with pytest.raises(reader.GpuscaleError, match="given up"), reader.bounded("file"):
         while spends == "time":
             pass
         while spends == "memory":
@@ -199,7 +199,7 @@ def test_a_change_shows_no_lines_of_files_that_were_not_given(tmp_path):
 
 def test_what_is_given_up_has_time_to_leave(monkeypatch):
     """A clock that stopped it again while it left could end the program."""
-    monkeypatch.setattr(guard, "MOST_S", 0.1)
+    monkeypatch.setattr(reader, "MOST_S", 0.1)
     left = []
 
     def leaving():
@@ -212,7 +212,7 @@ def test_what_is_given_up_has_time_to_leave(monkeypatch):
                 pass
             left.append("whole")
 
-    with pytest.raises(guard.GpuscaleError, match="given up"), guard.bounded("file"):
+    with pytest.raises(reader.GpuscaleError, match="given up"), reader.bounded("file"):
         leaving()
     assert left == ["whole"]
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)

@@ -20,9 +20,8 @@ from gpuscale.answers.launch_check.said import asked_otherwise
 from gpuscale.answers.launch_check.tuned import frozen_format
 from gpuscale.core.dataclasses import replace
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.guard import bounded
 from gpuscale.io.inputs import Loaded, load_inputs
-from gpuscale.io.text import shown_name
+from gpuscale.io.text import bounded, shown_name
 from gpuscale.launch.read.kinds import KINDS
 from gpuscale.launch.read.together import last_of
 

@@ -12,7 +12,7 @@ from gpuscale.core.dataclasses import Term, dataclass, field, fields, made_of, r
 from gpuscale.core.layout import Layout
 from gpuscale.core.run.bill import Bill
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.guard import bounded
+from gpuscale.io.text import bounded
 from gpuscale.launch.found import Found, Said
 from gpuscale.launch.read.together import last_of
 
