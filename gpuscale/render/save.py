@@ -207,7 +207,7 @@ ENDINGS = {
     ".sh": "torchrun script",
     ".sbatch": "Slurm script",
 }
-"""Ending of a file -> format; those of `render.files` and ``.trace.json`` are written there."""
+"""Ending of a file -> format; those of `PICTURE_ENDINGS` are written otherwise."""
 
 
 def rendered(
@@ -245,9 +245,7 @@ def check_target(text: str, flag: str = "-o", endings: Iterable[str] | None = EN
     except (OSError, ValueError, RuntimeError):
         raise GpuscaleError(f"{flag} {text}: is not a file name") from None
     if flag == "-o" or flag == "path":
-        from gpuscale.render import files
-
-        files.check(path)
+        check(path)
     return path
 
 
@@ -285,10 +283,8 @@ def file_content(
     document: Document, path: Path, extra: Mapping[str, Any], command: str
 ) -> str | bytes:
     """Content of a file in the format of its ending; a path of `check_target`."""
-    from gpuscale.render import files
-
-    if files.ending_of(path):
-        return files.content(document, path, command)
+    if ending_of(path):
+        return content(document, path, command)
     return rendered(document, ENDINGS.get(path.suffix, "text"), extra) + "\n"
 
 
