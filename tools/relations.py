@@ -218,7 +218,8 @@ def try_pins(rng: random.Random, _: list[str]) -> str | None:
     pins = ["--tp 2", "--pp 2", "--cp 2", "--zero 1", "--zero 3", "--micro-batch 2", "--dp 4"]
     pins += ["--micro-batch 3", "--recompute full", "--recompute none", "--sequence-parallel off"]
     pins += ["--schedule 1f1b", "--vpp 2", "--ep 4", "--offload optimizer", "--zero 2"]
-    pin = rng.choice([p for p in pins if p.split()[0] not in line])
+    named = "--zero" if "deepspeed-zero3" in line else ""  # a name that says its stage pins it
+    pin = rng.choice([p for p in pins if p.split()[0] not in (*line.split(), named)])
     free, pinned = asked(line), asked(f"{line} {pin}")
     if free is None or pinned is None or pinned["summary"][0]["tone"] != "good":
         return None  # what may not fit is no answer to the free question
@@ -268,7 +269,7 @@ def small_training(rng: random.Random) -> str:
 
 def try_exhaustive(rng: random.Random, _: list[str]) -> str | None:
     """One small job whose layouts are all tried: the best of them is the answer."""
-    import gpuscale.answers.training.plan_train as train
+    import gpuscale.answers.training.plan_case as train
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "core" / "search"))
     from test_search_exact import brute_force, weighed

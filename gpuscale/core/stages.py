@@ -7,7 +7,7 @@ Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING
 
@@ -209,7 +209,8 @@ def stage_params(
     etp [1]. `given`: layers of each stage, or chunk, where a layout names them [1].
     """
     kinds = stage_kinds(model, rule, pp, vpp, given)
-    return tuple(_one_stage(model, k, i, pp, tp, experts_split) for i, k in enumerate(kinds))
+    one = cache(partial(_one_stage, model, tp, experts_split))
+    return tuple(one(k, i == 0, i == pp - 1) for i, k in enumerate(kinds))
 
 
 @lru_cache(maxsize=4096)
@@ -259,13 +260,12 @@ def layout_stages(model: ModelWeights, rule: str, layout: Layout) -> tuple[Stage
 
 def _one_stage(
     model: ModelWeights,
-    layers: tuple[tuple[int, int], ...],
-    stage: int,
-    pp: int,
     tp: int,
     experts_split: int,
+    layers: tuple[tuple[int, int], ...],
+    first: bool,
+    last: bool,
 ) -> StageParams:
-    first, last = stage == 0, stage == pp - 1
     ends = [model.embedding_params if first else 0.0, model.mtp_dense_params if last else 0.0]
     if last and not (model.tied and first):
         ends[1] += model.head_params
