@@ -41,7 +41,7 @@ def test_conditions_at_their_edges():
     assert shortfalls(ROW, Conditions(10 * DAY, 2e6, 0.4, 2.0)) == []
     assert shortfalls(ROW, Conditions()) == []
     assert shortfalls(ROW, Conditions(9.9 * DAY, None, None, None)) == ["10.0 days > 9.9 days"]
-    assert shortfalls(ROW, Conditions(None, 1.9e6, None, None)) == ["2 MUSD > 1.9 MUSD"]
+    assert shortfalls(ROW, Conditions(None, 1.9e6, None, None)) == ["2.00 MUSD > 1.90 MUSD"]
     assert shortfalls(ROW, Conditions(None, None, 0.41, None)) == ["MFU 40.0 % < 41 %"]
     assert shortfalls(ROW, Conditions(None, None, None, 1.9)) == ["step 2 s > 1.9 s"]
     unknown = replace(ROW, days=None, usd=None)
