@@ -47,7 +47,7 @@ def test_conditions_at_their_edges():
     unknown = replace(ROW, days=None, usd=None)
     assert shortfalls(unknown, Conditions(DAY, 1e6, None, None)) == [
         "no token budget > 1 days",
-        "no price > 1 MUSD",
+        "no price > 1.00 MUSD",
     ]
     over = replace(ROW, fits=False, peak_bytes=85e9)
     assert shortfalls(over, Conditions()) == ["does not fit by 5.0 GB"]
