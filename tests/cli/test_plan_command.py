@@ -57,21 +57,8 @@ def test_documents_70b_on_4096_with_pure_dp_is_communication_bound(capsys):
     """Errata E1: 976.6 tokens per GPU against 2475; 7812 are per DP rank."""
     _, answer = result_of(
         capsys,
-        "llama3-70b",
-        "--gpus",
-        "4096",
-        "--catalogue",
-        "documents",
-        "--cluster",
-        "h100",
-        "--batch-tokens",
-        "4M",
-        "--tp",
-        "8",
-        "--pp",
-        "1",
-        "--cp",
-        "1",
+        *"llama3-70b --gpus 4096 --catalogue documents --cluster h100".split(),
+        *"--batch-tokens 4M --tp 8 --pp 1 --cp 1".split(),
     )
     r = answer["result"]
     assert r["tokens_per_gpu"] == pytest.approx(976.5625)
@@ -87,21 +74,8 @@ def test_documents_70b_on_4096_with_a_pipeline_is_compute_bound(capsys):
     """Errata E1: over 8 nodes the limit drops to 309."""
     code, answer = result_of(
         capsys,
-        "llama3-70b",
-        "--gpus",
-        "4096",
-        "--catalogue",
-        "documents",
-        "--cluster",
-        "h100",
-        "--batch-tokens",
-        "4M",
-        "--tp",
-        "8",
-        "--pp",
-        "8",
-        "--dp",
-        "64",
+        *"llama3-70b --gpus 4096 --catalogue documents --cluster h100".split(),
+        *"--batch-tokens 4M --tp 8 --pp 8 --dp 64".split(),
     )
     dp = row_of(answer["result"], "dp")
     assert code == 0
@@ -133,23 +107,8 @@ def test_published_405b_layout_is_near_the_measured_mfu(capsys):
     """Llama 3 report (arXiv:2407.21783), table 4: 8k, TP 8 x PP 16, 41 % MFU on 16,384 GPUs."""
     code, answer = result_of(
         capsys,
-        "llama3-405b",
-        "--gpus",
-        "16384",
-        "--tp",
-        "8",
-        "--cp",
-        "1",
-        "--pp",
-        "16",
-        "--dp",
-        "128",
-        "--micro-batch",
-        "1",
-        "--fit",
-        "expected",
-        "--maturity",
-        "tuned",
+        *"llama3-405b --gpus 16384 --tp 8 --cp 1 --pp 16 --dp 128".split(),
+        *"--micro-batch 1 --fit expected --maturity tuned".split(),
     )
     assert code == 0
     assert answer["result"]["mfu"] == pytest.approx(0.41, rel=0.1)
@@ -158,15 +117,7 @@ def test_published_405b_layout_is_near_the_measured_mfu(capsys):
 def test_deepseek_v3_on_2048_h800(capsys):
     code, answer = result_of(
         capsys,
-        "deepseek-v3",
-        "--cluster",
-        "deepseek-h800",
-        "--gpus",
-        "2048",
-        "--precision",
-        "fp8",
-        "--seq-len",
-        "4096",
+        *"deepseek-v3 --cluster deepseek-h800 --gpus 2048 --precision fp8 --seq-len 4096".split(),
     )
     r = answer["result"]
     assert code == 0
@@ -461,12 +412,7 @@ def test_condition_that_nothing_meets_exits_1(capsys):
 def test_budget_bounds_the_cost(capsys):
     code, answer = result_of(
         capsys,
-        "llama3-8b",
-        "--gpus",
-        "8..64",
-        "--tokens",
-        "1T",
-        "--price",
+        *"llama3-8b --gpus 8..64 --tokens 1T --price".split(),
         "2 USD/h",
         "--budget",
         "0.2MUSD",
@@ -556,14 +502,7 @@ def test_interrupted_search_prints_the_best_so_far(capsys, monkeypatch):
 def test_prices_by_cluster(capsys):
     code, answer = result_of(
         capsys,
-        "llama3-8b",
-        "--gpus",
-        "64",
-        "--cluster",
-        "h100,dgx-b200",
-        "--tokens",
-        "1T",
-        "--price",
+        *"llama3-8b --gpus 64 --cluster h100,dgx-b200 --tokens 1T --price".split(),
         "dgx-h100=1 USD/h,b200=9 USD/h",
         "--objective",
         "tokens-per-dollar",
