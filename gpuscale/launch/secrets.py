@@ -51,16 +51,12 @@ class Hidden:
         """Text with every hidden value in it covered."""
         for value in self.secrets:
             text = text.replace(value, HIDDEN)
-        return (
-            _WORD.sub(lambda m: HIDDEN if self._holds(m[0]) else m[0], text)
-            if self.values
-            else text
-        )
+        if self.values:
+            text = _WORD.sub(lambda m: HIDDEN if self._holds(m[0]) else m[0], text)
+        return text
 
     def _holds(self, word: str) -> bool:
-        if word in self.values:
-            return True
-        if len(word) > 400:
+        if word in self.values or len(word) > 400:
             return True
         n = len(word)
         parts = (word[i:j] for i in range(n) for j in range(i + SHORTEST, n + 1))

@@ -7,6 +7,7 @@ import pytest
 
 from gpuscale.cli.app import run
 from gpuscale.launch.read.detect import read_launch
+from gpuscale.launch.read.files import gpu_of
 
 MEGATRON_CONFIG = (
     "actor_rollout_ref:\n  model: {enable_gradient_checkpointing: false}\n  actor:\n"
@@ -161,6 +162,9 @@ def test_a_person_says_what_a_command_would_print():
     assert read_launch({"a.sh": text}, {"n": "8"}).accumulation == 2
 
 
+OF_TRAINER = " --model_name_or_path a/b --per_device_train_batch_size 1"
+OF_RECIPE = "model_name_or_path: a/b\nper_device_train_batch_size: 1\nmax_length: 4096\n"
+ENABLED = f"torchrun t.py{OF_TRAINER} --lora_enable True --tune_mm_vision False"
 FOURTH = (
     "policy:\n  model_name: a/b\n  precision: bfloat16\n  max_total_sequence_length: 512\n"
     "  tensor_model_parallel_size: 2\n  dtensor_cfg: {enabled: false, tensor_parallel_size: "
@@ -195,10 +199,70 @@ SEES = (
                 ]
             },
         ),
+        # QwenLM/Qwen3-VL qwen-vl-finetune/scripts/sft_30a3b_lora.sh
+        ("a.sh", ENABLED, {"method": "lora", "lora_rank": 64, "beyond": []}),
+        # ChenmienTan/RL2 examples/gem_reinforce.sh
+        (
+            "a.sh",
+            "torchrun --nproc_per_node=4 -m RL2.trainer.ppo rollout.env_path=envs/gem.py",
+            {"program": "RL2/trainer/ppo.py", "gpus_per_node": 4},
+        ),
+        # philschmid/deep-learning-pytorch-huggingface deepseed-falcon-180b-lora-fa.ipynb
+        ("a.sh", "torchrun run_ds_lora.py" + OF_TRAINER, {"beside": ["run_ds_lora.py"]}),
+        ("a.sh", "torchrun x_lora.py --lora_r 8" + OF_TRAINER, {"beside": [], "method": "lora"}),
+        # taishan1994/DPO-Finetuning train_config/qwen2_dpo_config.yaml
+        ("c/qwen2_dpo_config.yaml", OF_RECIPE, {"rl": {"method": "dpo"}}),
+        ("c/dpo/qwen2_config.yaml", OF_RECIPE, {"rl": {}}),
+        # RLHFlow/Online-RLHF sft/llama3-8b-it.yaml
+        (
+            "a.yaml",
+            "base_model: a/b\nmodel_type: AutoModelForCausalLM\nmicro_batch_size: 1\n"
+            "sequence_len: 64\nof_no_use: 1\n",
+            {"not_understood": ["of_no_use"]},
+        ),
         # OpenBMB/MiniCPM-V finetune/finetune_lora.sh
         ("a.sh", SEES, {"beyond": ["tune_vision: more than a decoder-only language model trains"]}),
     ],
 )
-def test_what_is_read_of_the_fourth_draw(name, text, wanted):
+def test_what_is_read_of_the_fourth_and_fifth_draw(name, text, wanted):
     found = read_launch({name: text})
     assert {key: getattr(found, key) for key in wanted} == wanted
+
+
+def test_a_vocabulary_that_is_not_llamas_is_told():
+    """llm-jp/scripts@6f19d2e9 pretrain/scripts/v3-8x1.8b-exp1-sakura/train.sh."""
+    text = (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1 --num-layers 2 "
+        "--hidden-size 64 --num-attention-heads 4 --seq-length 64 --tokenizer-type Llama2Tokenizer"
+    )
+    files = ("x/tokenizer.model", "jp-100k.model")
+    told = [read_launch({"a.sh": f"{text} --tokenizer-model {f}"}).unresolved for f in files]
+    assert told == [[], ["size of the vocabulary (jp-100k.model's): 32,000 taken"]]
+
+
+@pytest.mark.parametrize(
+    ("printed", "gpu"),
+    [  # unslothai/notebooks original_template/Llama3.3_(70B)_A100-Conversational.ipynb
+        ("NVIDIA A100-SXM4-80GB. Num GPUs = 1.", "a100"),
+        ("NVIDIA A100-SXM4-40GB. Num GPUs = 1.", "a100-40gb"),
+        ("GPU = Tesla T4. Max memory = 14.7 GB.", "t4"),
+        ("", "a100-40gb"),
+    ],
+)
+def test_the_gpu_that_a_notebook_printed_goes_before_the_one_it_asks_for(printed, gpu):
+    asks = '{"metadata": {"colab": {"gpuType": "A100"}}, "text": "'
+    assert gpu_of(f'{asks}{printed}"}}') == gpu
+
+
+def test_the_machine_of_a_verdict_is_said(tmp_path, capsys):
+    """HuangXinzhe/llm_fine_tuning fine_tune/Atom/atom_fine_tune/finetune.sh names no GPU."""
+    script = tmp_path / "a.sh"
+    script.write_text(
+        "deepspeed --include localhost:1,0 f.py --model_name_or_path meta-llama/Llama-2-7b-chat-hf "
+        "--per_device_train_batch_size 1 --block_size 2048 --bf16 --gradient_checkpointing"
+    )
+    run(["launch-check", str(script)])
+    out = capsys.readouterr().out
+    assert "2 GPUs" in out and "dgx-h100  taken: --cluster or --gpu says another" in out
+    run(["launch-check", str(script), "--gpu", "a100"])
+    assert "taken: --cluster" not in capsys.readouterr().out

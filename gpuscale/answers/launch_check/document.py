@@ -40,8 +40,8 @@ def document_of(checked: Checked) -> Document:
         rows = _facts(r, asked)
     else:
         what = "" if r.kind in ("deepspeed", "accelerate", "program") else r.method
-        cluster = [_cluster(r, asked)] if r.method == "serve" and not r.missing else []
-        rows = [*cluster, *said_rows(r.said, what), *_best_row(r)]
+        judged = not r.missing and (r.method == "serve" or r.fits is not None)
+        rows = [*([_cluster(r, asked)] if judged else []), *said_rows(r.said, what), *_best_row(r)]
     details: dict[str, list[Block]] = {
         "figures": [*head, Facts(rows)],
         "rules": _rules(r),

@@ -96,12 +96,10 @@ def finder(files: dict[str, str], where: Allowed) -> Callable[[str], tuple[str, 
     given = list(files)
 
     def look(written: str) -> tuple[str, str] | None:
+        anywhere = written.startswith(ANYWHERE)
+        wanted = last_of(written) if anywhere else written
         for name in given:
-            folder = Path(name).absolute().parent
-            named = written.startswith(ANYWHERE)
-            path = (
-                _below(folder, last_of(written), where) if named else _near(folder, written, where)
-            )
+            path = (_below if anywhere else _near)(Path(name).absolute().parent, wanted, where)
             if path is None:
                 continue
             try:

@@ -90,9 +90,7 @@ BATCH = {
 
 def _batch(said: Said) -> str:
     parts = [f"{word} {n:,}" for field, word in BATCH.items() if (n := getattr(said, field))]
-    parts += [
-        f"{word} {said.unread[field]}" for field, word in BATCH.items() if field in said.unread
-    ]
+    parts += [f"{word} {said.unread[f]}" for f, word in BATCH.items() if f in said.unread]
     return ", ".join(parts)
 
 
@@ -106,8 +104,6 @@ def asked_otherwise(found: Found, n_gpus: int | None) -> str:
     options = " ".join(f"{option} {value}" for option, value in named)
     script = found.places.get("script", "the program").rsplit("/", 1)[-1]
     model = found.model_name or "MODEL"
-    beside = f"give {script} with this file, or ask " if found.program else ""
-    asked = f"`gpuscale memory {model} {options}`"
-    return (
-        f"how {script} shards and batches its model: {beside}{asked}{'' if beside else ' asks so'}"
-    )
+    ask = f"`gpuscale memory {model} {options}`"
+    ask = f"give {script} with this file, or ask {ask}" if found.program else f"{ask} asks so"
+    return f"how {script} shards and batches its model: {ask}"

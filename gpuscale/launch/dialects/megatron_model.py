@@ -150,6 +150,9 @@ def _tokens(at: Nested) -> int | None:
 
     kind = at.known("tokenizer-type")
     if kind in TOKENIZERS or at.has("merge-file"):
+        file = (at.known("tokenizer-model") or "").rpartition("/")[2]
+        if kind == "Llama2Tokenizer" and file.removesuffix(".model") not in ("", "tokenizer"):
+            at.found.unresolved.append(f"size of the vocabulary ({file}'s): 32,000 taken")
         return TOKENIZERS.get(kind, GPT2)
     paths = at.known("tokenizer-name-or-path"), at.known("tokenizer-model")
     path = next((re.sub(r"/[^/]*\.(model|json)$", "", p) for p in paths if p), "")

@@ -46,9 +46,8 @@ def read(words: list[str], table: Table) -> Found:
     if any(re.search(r"(^|/)megatron$|_megatron[/.]", word) for word in before):
         before = [re.sub(r".*[/.](pt)(\.py)?$", r"\1", word) for word in before]
         return _over_megatron(table, "pt" in before)
-    kind = str(
-        table.get("tuner_type") or table.get("train_type") or table.get("sft_type") or "lora"
-    )
+    named = (table.get(key) for key in ("tuner_type", "train_type", "sft_type"))
+    kind = str(next(filter(None, named), "lora"))
     kind = "lora" if "lora" in kind and kind != "dora" else kind
     bits = {"quantization_bit": table["quant_bits"]} if "quant_bits" in table else {}
     renamed = {"model_name_or_path": table.get("model"), "finetuning_type": kind, **bits}
@@ -111,9 +110,7 @@ LITGPT = {"lora": "finetune_lora", "full": "finetune_full", "adapter": "", "adap
 """Word behind `litgpt finetune`, as the first releases have it -> command."""
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 
-NO_TRAINING = tuple(
-    "echo printf pip git cd export source sed cat cp mv ls mkdir chmod test grep".split()
-)
+NO_TRAINING = "echo printf pip git cd export source sed cat cp mv ls mkdir chmod test grep".split()
 
 
 def command(words: list[str], stem: str) -> Found | None:

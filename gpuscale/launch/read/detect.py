@@ -22,6 +22,7 @@ from gpuscale.launch.read import (
     megatron,
     program,
     python,
+    rl,
     served_tables,
     serving,
     together,
@@ -202,6 +203,8 @@ def _yaml(
             )
         one = _table(merged(together.composed(table, near), nest(options)))
         found += [one] if one else _embedded(name, table, variables)
+        if one and one.kind == "trainer" and not one.rl:
+            rl.put_trainer(trainer.method_of(name.rsplit("/", 1)[-1]), one)
     return serving.server_of(found)
 
 

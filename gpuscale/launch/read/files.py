@@ -227,14 +227,17 @@ def parts_of(name: str, text: str) -> dict[str, str]:
 
 
 def gpu_of(text: str) -> str | None:
-    """GPU that a hosted notebook asks for.
+    """GPU that a hosted notebook asks for, or the one that its outputs name.
 
     >>> gpu_of('{"metadata": {"accelerator": "GPU", "colab": {"gpuType": "T4"}}}')
     't4'
     """
-    named = re.search(r'"gpuType"\s*:\s*"(\w+)"|"accelerator"\s*:\s*"nvidiaTesla(\w+)"', text)
-    gpu = gpu_named((named[1] or named[2]).lower()) if named else None
-    return "a100-40gb" if gpu == "a100" else gpu
+    printed = r"(?:NVIDIA|Tesla) ([\w -]+)\. (?:Num GPUs|Max memory)"
+    hosted = r'"(?:gpuType"\s*:\s*"|accelerator"\s*:\s*"nvidiaTesla)(\w+)"'
+    named = re.search(printed, text) or re.search(hosted, text)
+    word = named[1].lower() if named else ""
+    gpu = gpu_named(word)
+    return "a100-40gb" if gpu == "a100" and "80gb" not in word else gpu
 
 
 def _cells(name: str, text: str) -> list[str]:

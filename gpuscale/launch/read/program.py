@@ -9,7 +9,7 @@ from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested
 from gpuscale.launch.found import UNSET, Found, launch_table, named_model
 from gpuscale.launch.read.bash.launchers import LAUNCHERS
-from gpuscale.launch.read.bash.words import Script
+from gpuscale.launch.read.bash.words import Script, as_list
 from gpuscale.launch.read.together import key_values
 
 STARTERS = tuple(name for name in LAUNCHERS if name not in ("srun", "mpirun", "mpiexec"))
@@ -18,8 +18,6 @@ STARTERS = tuple(name for name in LAUNCHERS if name not in ("srun", "mpirun", "m
 
 def options_of(script: Script) -> list[str]:
     """Megatron's options in the variables of a file that only sets them, for another to start."""
-    from gpuscale.launch.read.bash.words import as_list
-
     words: list[str] = []
     for value in script.variables.values():
         text = value if isinstance(value, str) else " ".join(value)
@@ -31,7 +29,7 @@ def options_of(script: Script) -> list[str]:
     return words
 
 
-PROGRAM = re.compile(r"\S+\.py")
+PROGRAM = re.compile(r"[^\s=]+\.py")
 MEGATRON = ("--num-layers", "--tensor-model-parallel-size", "--micro-batch-size", "--seq-length")
 
 
@@ -47,7 +45,7 @@ RUNNERS = ("uv", "poetry", "pdm", "pixi", "nohup", "time", "conda", "exec", "std
 
 def _name_of(words: list[str]) -> str:
     """Name of the program of a command: its first Python file or the module behind `-m`."""
-    script = next((w.rsplit("/", 1)[-1] for w in words if w.endswith(".py")), "")
+    script = next((w.rsplit("/", 1)[-1] for w in words if PROGRAM.fullmatch(w)), "")
     named = (b for a, b in zip(words, words[1:], strict=False) if a in ("-m", "--module"))
     return (script or next(named, "")).lower()
 
@@ -85,7 +83,7 @@ def of_script(script: Script) -> tuple[Found, list[str]] | None:
     rest = [(at, words) for at, words in started if not NO_TRAINING.search(_name_of(words))]
     for at, words in trained or rest or started:
         rest_of = words[at + 1 :]
-        start = next((i for i, w in enumerate(rest_of) if w.endswith(".py")), None)
+        start = next((i for i, w in enumerate(rest_of) if PROGRAM.fullmatch(w)), None)
         module = next((m for m in ("-m", "--module") if m in rest_of[:-1]), "")
         if start is None and module:
             start = rest_of.index(module) + 1

@@ -99,9 +99,7 @@ def _fsdp(section: Table, found: Found) -> None:
     reshard = section.get("fsdp_reshard_after_forward", True)
     strategy = str(section.get("fsdp_sharding_strategy", "")).upper()
     full = strategy in ("", "FULL_SHARD", "1", "HYBRID_SHARD", "4")
-    found.zero_stage = 3 if (version == 2 and str(reshard).lower() != "false") or full else 2
-    if version == 2 and str(reshard).lower() == "false":
-        found.zero_stage = 2
+    found.zero_stage = 3 if (full if version == 1 else str(reshard).lower() != "false") else 2
     found.offload_parameters = section.get("fsdp_offload_params") is True
     found.offload_optimizer = found.offload_parameters
     if section.get("fsdp_activation_checkpointing") is True:
@@ -269,11 +267,12 @@ def _method(table: Table, kind: str, found: Found) -> None:
     else:
         found.method, found.weights = "dora" if dora else "lora", None
     if found.method != "full" and found.lora_rank is None:
-        found.lora_rank = 8 if kind == "llama-factory" else None
+        found.lora_rank = next((n for key, n in _WORDS["ranks"].items() if key in table), None)
 
 
 SWITCHES: list[str] = _WORDS["adapts"]
 """Arguments that turn adapters on or off."""
+LORA = re.compile(r"(?:^|[_-])q?lora(?![a-z])")
 ALONE = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 """Launchers under which a trainer that names no DeepSpeed and no FSDP holds replicas (DDP)."""
 
@@ -286,14 +285,18 @@ def is_command(table: Table) -> bool:
     return "per_device_train_batch_size" in table or bool(named and 2 * len(own) <= len(table))
 
 
+def method_of(name: str) -> Table:
+    """Give the method that the name of a program or a recipe says (TRL and its kin)."""
+    method = re.search(r"(?:^|_|\.)(dpo|orpo|simpo|grpo|rloo|ppo|rm|reward)(?![a-z])", name)
+    return {"rl": method[1].replace("reward", "rm")} if method else {}
+
+
 def read_command(words: list[str], table: Table) -> Found:
     """Read a command of a program with the arguments of a trainer of Hugging Face."""
     programs = [b for a, b in zip(words, words[1:], strict=False) if a in ("-m", "--module")]
     programs += [w for w in words if w.endswith(".py")]
-    named = r"(?:^|_|\.)(dpo|orpo|simpo|grpo|rloo|ppo|rm|reward)(?![a-z])"
     last = programs[-1].rsplit("/", 1)[-1] if programs else ""
-    if (method := re.search(named, last)) is not None:  # scripts of TRL and its kin
-        table.setdefault("rl", method[1].replace("reward", "rm"))
+    table = method_of(last) | table
     kind = "llama-factory" if "finetuning_type" in table else "trainer"
     ours = any(re.search(r"(^|/)trl[./]", program) for program in programs)
     software = "llama-factory" if kind != "trainer" else ""
@@ -308,6 +311,8 @@ def read_command(words: list[str], table: Table) -> Found:
     if kind == "trainer":
         found.software = "unsloth" if _true(table, "use_unsloth") else found.software
         found.program, found.options = programs[-1] if programs else "", table
+        if found.method == "full" and LORA.search(last) and not set(SWITCHES) & set(table):
+            found.beside.append(programs[-1])  # which makes the adapters
         if NO_TRAINING.search(last) and not TRAINS.search(last):
             found.beyond.append(f"{last}: by its name no training")
         if any(w.rsplit("/", 1)[-1] in ALONE for w in words):
