@@ -390,7 +390,7 @@ def refuse_others(asked: Question, task: str, named: str = "") -> None:
             raise GpuscaleError(f"{flag} needs --method", hint)
         if has == {"ppo"} and task in RL:
             raise GpuscaleError(
-                f"{flag} is for --method ppo, which alone has a critic and a reward model"
+                f"{flag} is for --method ppo, which has a critic and a reward model"
             )
         if task == "dpo" and "rl" in has and "tune" not in has:
             raise GpuscaleError(f"{flag}: --method {named} has no rollout")

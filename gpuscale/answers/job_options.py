@@ -43,6 +43,10 @@ def _recipe(value: Any, label: str) -> str:
     return name
 
 
+STATES = "--optimizer says how states are kept: adamw-bf16, adamw-fp32, adamw-8bit, ..."
+"""What fine-tuning has in the place of --recipe and --moments."""
+
+
 def recipe(default: str) -> Asked[str | None]:
     """Bytes of the states, by the name of a recipe; `default` says what is taken without one."""
     names = (
@@ -54,7 +58,7 @@ def recipe(default: str) -> Asked[str | None]:
         None,
         _recipe,
         tasks=("pretrain", "params"),
-        instead="--optimizer says how states are kept: adamw-bf16, adamw-fp32, adamw-8bit, ...",
+        instead=STATES,
     )
 
 
@@ -68,7 +72,7 @@ FUSED_LOSSES = dict.fromkeys(
 def moments() -> Asked[str | None]:
     """Field of the format of the optimizer's moments."""
     told = f"Format of the optimizer's moments: {', '.join(MOMENT_BYTES)}. {AS_IT_COMES}"
-    return text(told, known=tuple(MOMENT_BYTES))
+    return text(told, known=tuple(MOMENT_BYTES), instead=STATES)
 
 
 @dataclass(kw_only=True)

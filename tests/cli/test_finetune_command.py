@@ -136,6 +136,29 @@ def test_offloading_the_optimizer_needs_host_memory(capsys):
     assert result(capsys, *moved)[1]["fits"] is False
 
 
+def test_a_plan_keeps_to_the_memory_of_the_host(capsys):
+    ask = ("plan", "qwen2.5-7b", "--method", "full", "--gpu", "a100-80gb", "--gpus", "1")
+    ask += ("--zero", "3", "--offload", "all", "--software", "hf-deepspeed", "--host-memory")
+    code, text, _ = out(capsys, *ask, "60GB")
+    assert code == 1 and "does not fit" in text and "and have 60.0 GB" in text
+    short, enough = (result(capsys, *ask, has)[1] for has in ("60GB", "2TB"))
+    assert (short["fits"], enough["fits"]) == (False, True)
+    assert short["chosen"]["host_bytes_per_node"] > 60e9
+
+
+def test_a_plan_of_long_sequences_offers_to_split_them(capsys):
+    ask = ("plan", "qwen3-8b", "--method", "full", "--gpu", "h100", "--gpus", "8")
+    code, text, _ = out(capsys, *ask, "--software", "trl", "--seq-len", "1M")
+    assert code == 1 and "--cp 8  together, then" in text
+
+
+def test_hints_say_what_stands_in_the_place_of_an_option(capsys):
+    _, _, err = out(capsys, "plan", "qwen3-14b", "--method", "full", "--moments", "bf16")
+    assert "--optimizer says how states are kept" in err
+    _, _, err = out(capsys, "plan", "gpt2-xl", "--steps", "100")
+    assert "--tokens is the length of the run" in err
+
+
 REFUSED = [
     (("memory", "llama3-8b", "--method", "lora", "--rank", "9999"), "rank 9,999"),
     (("memory", "llama3-8b", "--method", "lora", "--targets", "q,wrong"), "`wrong`"),

@@ -182,7 +182,7 @@ def test_the_fastest_that_fits():
     )
     found = [fastest(fake, job(global_batch_size=8, dp=n), BenchSpace((0,))) for n in (4, 2, 1)]
     assert [t and shape(t.job)[::2] for t in found] == [(4, 2), None, (1, 2)]
-    fake.likely = lambda j: j.layout.micro_batch_size != 2  # what may not fit is passed over
+    fake.likely = lambda t: t.job.layout.micro_batch_size != 2  # what may not fit is passed over
     passed = fastest(fake, job(global_batch_size=8), BenchSpace((0,)))
     assert passed.job.layout.micro_batch_size == 1
 
@@ -220,6 +220,7 @@ def test_remedies_follow_one_another_until_it_fits(usable, n):
     start = tried(job(recompute="none", micro_batch_size=2, global_batch_size=2), usable)
     bench = SimpleNamespace(
         moves=lambda _: True,
+        gpus_per_node=8,
         trial=lambda j: tried(j, usable),
         usable_bytes=usable,
         legal=lambda _: True,
@@ -241,7 +242,7 @@ def test_remedies_follow_one_another_until_it_fits(usable, n):
 
 
 def test_adapters_train_beside_all_layers():
-    bench = SimpleNamespace(legal=lambda _: True, moves=lambda _: True)
+    bench = SimpleNamespace(legal=lambda _: True, moves=lambda _: True, gpus_per_node=8)
     full = replace(job(), method=Method("full", frozen_layers=3))
     assert changed(bench, full, "method").method == Method("lora", frozen_layers=0)
     lora = replace(job(), method=Method("lora"))
@@ -249,12 +250,25 @@ def test_adapters_train_beside_all_layers():
     assert changed(bench, replace(lora, method=Method("lora", base="nf4")), "method") is None
 
 
+def test_a_sequence_is_split_over_the_ranks_of_a_node():
+    """Of 12 ranks 4 share a node of 8: 12 = 4 x 3; one rank has nobody to share with."""
+    bench = SimpleNamespace(legal=lambda _: True, moves=lambda _: True, gpus_per_node=8)
+    at = changed(bench, job(dp=12, global_batch_size=12), "sequence").layout
+    assert (at.cp, at.dp, at.n_gpus) == (4, 3, 12)
+    assert changed(bench, job(), "sequence") is None
+
+
 def test_what_saves_little_is_no_remedy():
     """Of 250 bytes a fiftieth is 5: the shares of 3 and 4 are left out, those of 5 are not."""
     start = tried(job(recompute="none", micro_batch_size=2, global_batch_size=2))
     found = remedies(
         SimpleNamespace(
-            moves=lambda _: True, trial=tried, usable_bytes=250.0, legal=lambda _: True, site=site
+            moves=lambda _: True,
+            gpus_per_node=8,
+            trial=tried,
+            usable_bytes=250.0,
+            legal=lambda _: True,
+            site=site,
         ),
         start,
     )
@@ -266,6 +280,7 @@ def test_what_may_not_fit_needs_a_tenth_of_the_card():
     start = tried(job(recompute="none", micro_batch_size=2, global_batch_size=2), 158.0)
     bench = SimpleNamespace(
         moves=lambda _: True,
+        gpus_per_node=8,
         trial=lambda j: tried(j, 158.0),
         usable_bytes=158.0,
         legal=lambda _: True,

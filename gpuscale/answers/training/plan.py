@@ -20,6 +20,7 @@ SCALINGS = ("strong", "weak")
 OBJECTIVES = ("step-time", "tokens-per-dollar", "memory-headroom", "fewest-gpus")
 MOST_GPUS = 4_194_304
 
+BATCH: dict[str, Any] = {"group": "batch", "common": 1}
 SEARCHED: dict[str, Any] = {"group": "search", "tasks": ask.PRETRAIN}
 
 
@@ -72,33 +73,25 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, ask.Swept):
     gpu: ask.Asked[str | None] = ask.text(options.GPU, common=1)
     catalogue: ask.Asked[str] = options.catalogue()
     seq_len: options.Sizes = options.sizes(
-        options.SEQ_LEN,
-        most=2**28,
-        dim="positions",
-        flags=("--seq",),
-        group="batch",
-        common=1,
-        tasks=ask.TRAIN,
+        options.SEQ_LEN, most=2**28, dim="positions", flags=("--seq",), tasks=ask.TRAIN, **BATCH
     )
     batch_tokens: options.Amounts = options.amounts(
         "Tokens of a step. Rounded to sequences that divide well. [default: the model's, or 4M]",
         "tokens",
         most=1e12,
-        group="batch",
-        common=1,
         tasks=ask.PRETRAIN,
         instead="--global-batch are the sequences of a step",
+        **BATCH,
     )
     global_batch: options.Sizes = options.sizes(
-        "Sequences of a step, exactly.", most=1e8, group="batch", common=1, tasks=ask.TRAIN
+        "Sequences of a step, exactly.", most=1e8, tasks=ask.TRAIN, **BATCH
     )
     tokens: ask.Asked[float | None] = ask.amount(
         "Tokens of the whole run, e.g. 15T. [default: the model's]",
         "tokens",
         most=1e18,
-        group="batch",
-        common=1,
         tasks=("pretrain", "tune"),
+        **BATCH,
         instead="--steps, or --examples (prompts) with --epochs, give the length of a run",
     )
     precision: ask.Asked[str | None] = ask.text(
@@ -112,7 +105,11 @@ class Plan(Pins, options.Wired, Rollouts, Failing, Costed, ask.Swept):
         "Passes over the data.", "count", most=1e4, group="fine-tuning", common=1, tasks=ask.TUNE
     )
     steps: ask.Asked[int | None] = ask.whole(
-        "Steps of the run, for hours and dollars.", most=1e9, group="fine-tuning", tasks=ask.TUNE
+        "Steps of the run, for hours and dollars.",
+        most=1e9,
+        group="fine-tuning",
+        tasks=ask.TUNE,
+        instead="without one --tokens is the length of the run: steps x --batch-tokens",
     )
     objective: ask.Asked[str] = ask.text(
         f"{', '.join(OBJECTIVES)}.", OBJECTIVES[0], known=OBJECTIVES, **SEARCHED

@@ -206,7 +206,7 @@ class Asking:
         return replace(case.bench, model=model, facts=model_facts(model))
 
 
-UNLIKE = ("length", "gpus", "method")
+UNLIKE = ("sequence", "length", "gpus", "method")
 """Changes that make another job of a step of RL. 8-bit states are named last: few frameworks of RL
 have them."""
 

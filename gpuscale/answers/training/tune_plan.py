@@ -10,6 +10,7 @@ from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.money import bill_of, rate_of
 from gpuscale.answers.saved import launched, said_by, told
 from gpuscale.answers.summary import changed, figures_of
+from gpuscale.answers.training import tune_words
 from gpuscale.answers.training.memory import Memory
 from gpuscale.answers.training.rl_asked import degrees
 from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL, task_of
@@ -32,7 +33,6 @@ from gpuscale.answers.training.tune_plan_blocks import (
 )
 from gpuscale.answers.training.tune_verdict import verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, one, settled
-from gpuscale.answers.training.tune_words import part_rows
 from gpuscale.core.dataclasses import made_of, replace
 from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_bytes_per_node, remedies
 from gpuscale.core.finetune.bench import changed as changed_job
@@ -179,8 +179,7 @@ def _rank(asked: Plan, o: Option) -> tuple[bool, float, float]:
     cost = o.n_gpus / o.tokens_per_s * (1.0 if price is None else price)
     if asked.gpus:  # the number is given: use them
         return price is None, 0.0, 1.0 / o.tokens_per_s if len(asked.gpus) == 1 else cost
-    several = len(_places(asked)) > 1
-    n_gpus = 0.0 if several else o.n_gpus + (max(COUNTS) if o.offload else 0.0)
+    n_gpus = 0.0 if len(_places(asked)) > 1 else o.n_gpus + (max(COUNTS) if o.offload else 0.0)
     return price is None, n_gpus, cost
 
 
@@ -188,9 +187,8 @@ def _option(asked: Plan, case: FinetuneCase, trial: Trial, tokens: float) -> Opt
     from gpuscale.core.run.time import rental_usd
 
     layout, cluster = trial.job.layout, case.loaded.cluster
-    prices = asked.price or {}
     names = (cluster.name, case.loaded.gpu.name, "")
-    given = next((prices[name] for name in names if prices.get(name)), None)
+    given = next(filter(None, map((asked.price or {}).get, names)), None)
     rate = rate_of(cluster, given, asked.spot)
     price = rate.usd_per_gpu_hour if rate else None
     run_s = tokens / trial.step.tokens_per_s
@@ -226,20 +224,20 @@ def _result(
     tokens: float,
 ) -> TuningPlan:
     """Put the record of an answer together: the chosen way, and all that were found."""
-    given = chosen.usd_per_gpu_hour if chosen.price_origin == "given" else None
-    bill = bill_of(
-        asked, case.loaded.cluster, chosen.run_s, chosen.n_gpus, given=given, tokens=tokens
-    )
+    given, n = chosen.usd_per_gpu_hour if chosen.price_origin == "given" else None, chosen.n_gpus
+    bill = bill_of(asked, case.loaded.cluster, chosen.run_s, n, given=given, tokens=tokens)
     low_s, high_s = case.step_ends_s(trial)
     alone = len(options) == 1 and len(_places(asked)) == 1
     bold = bolder(asked, case, trial) if alone else None
+    verdict, c_host = verdict_of(case, trial.job, CHOSEN), chosen.host_bytes_per_node
     return made_of(
         TuningPlan,
-        verdict_of(case, trial.job, CHOSEN),
+        verdict,
         chosen,
         trial,
         trial.step,
         trial.job,
+        fits=verdict.fits and not tune_words.short_of_host(c_host, asked.host_memory),
         tokens=tokens,
         chosen=chosen,
         maturity=case.maturity,
@@ -261,9 +259,10 @@ def _result(
 
 
 def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told: str) -> Document:
-    said = plan_answer(case, trial, r)
+    short = tune_words.short_of_host(r.chosen.host_bytes_per_node, asked.host_memory)
+    said = plan_answer(case, trial, r, short)
     summary = plan_summary(case, trial, r, said, told)
-    rows = part_rows(trial.memory)
+    rows = tune_words.part_rows(trial.memory)
     bars = Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory")
     others: list[Block] = [option_table(r)] if len(r.options) > 1 else []
     others += [Text(compared_text(r))] if 0 < len(r.against) <= MOST_COMPARED else []
@@ -337,10 +336,12 @@ def _space(asked: Plan, job: Job) -> Callable[..., BenchSpace]:
 
 def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     """Best way that the verdict calls fitting, on the host in part where it must."""
-    job, ways = case.job, _space(asked, case.job)
+    job, ways, per_node = case.job, _space(asked, case.job), case.bench.gpus_per_node
 
-    def likely(j: Job) -> bool:
-        return asked.fit == "tight" or verdict_of(case, j, CHOSEN).fits
+    def likely(t: Trial) -> bool:
+        if tune_words.short_of_host(host_bytes_per_node(t, per_node), asked.host_memory):
+            return False
+        return asked.fit == "tight" or verdict_of(case, t.job, CHOSEN).fits
 
     benches = [replace(case.bench, end=end, likely=likely) for end in ENDS[asked.fit]]
     tried = (fastest(bench, job, way) for bench, way in product(benches, _spaces(asked, case)))
@@ -351,7 +352,6 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     less = _fused(asked, case)  # a switch of the framework, before the host's memory
     if less and (found := best_on(replace(asked, loss="fused", offload="none"), less)):
         return found
-    per_node = case.bench.gpus_per_node
     has = asked.host_memory or USUAL_HOST_BYTES * min(per_node, job.layout.n_gpus)
     for bench in benches:
         known = [moved for moved in FALLBACKS if bench.moves(job.on_host(moved))]

@@ -207,11 +207,12 @@ FUSED = "loss fused, as whole logits fit nowhere"
 """How `taken` says that whole logits were given up."""
 
 
-def plan_answer(case: FinetuneCase, trial: Trial, r: TuningPlan) -> str:
-    """First sentence: whether it fits, what had to be switched on for it, time and cost."""
-    said = tune_words.verdict_text(case, tune_words.trained_words(trial.job), r, r.n_gpus)
+def plan_answer(case: FinetuneCase, trial: Trial, r: TuningPlan, short: str) -> str:
+    """First sentence: whether it fits (`short`: the hosts do not), what it needs, time and cost."""
+    words = tune_words.trained_words(trial.job)
+    said = tune_words.verdict_text(case, words, r, r.n_gpus, short=bool(short))
     if not r.fits:
-        return f"{said}."
+        return f"{said}{short}."
     moved = sorted(trial.job.offload - case.job.offload)
     needs = [f"{', '.join(moved)} on the host"] if moved else []
     needs += ["--loss fused"] if any(FUSED in text for text in case.assumed) else []

@@ -97,24 +97,17 @@ NAMES = {2.0: "bf16", 4.0: "fp32"}
 def layout_words(job: Job) -> str:
     """Say how the job is laid out."""
     at = job.layout
-    degrees = [f"{n} {v}" for n, v in (("TP", at.tp), ("PP", at.pp), ("CP", at.cp)) if v > 1]
-    if at.ep > 1:
-        degrees.append(f"EP {at.ep}")
+    split = {n.upper(): getattr(at, n) for n in ("tp", "pp", "cp", "ep")}
+    told = [f"{name} {ways}" for name, ways in split.items() if ways > 1]
     if at.dp > 1:
         how = {0: "replicas", 1: "ZeRO 1", 2: "ZeRO 2", 3: "sharded (ZeRO 3)"}[at.zero_stage]
-        degrees.append(f"DP {at.dp} {how}")
-    moved = ", ".join(sorted(job.offload))
+        told.append(f"DP {at.dp} {how}")
     some = f" of {at.recompute_layers} layers a stage" if at.recompute_layers else ""
-    return ", ".join(
-        [
-            *degrees,
-            f"micro-batch {at.micro_batch_size} x {at.seq_len:,} tokens",
-            f"recompute {at.recompute}{some}",
-            f"{job.loss} loss",
-            job.optimizer.name + (" in backward" if job.optimizer.in_backward else ""),
-            *([f"offload {moved}"] if moved else []),
-        ]
-    )
+    told += [f"micro-batch {at.micro_batch_size} x {at.seq_len:,} tokens"]
+    told += [f"recompute {at.recompute}{some}", f"{job.loss} loss"]
+    told += [job.optimizer.name + (" in backward" if job.optimizer.in_backward else "")]
+    told += [f"offload {', '.join(sorted(job.offload))}"] if job.offload else []
+    return ", ".join(told)
 
 
 def verdict_text(case: FinetuneCase, what: str, r: Any, n_gpus: int, *, short: bool = False) -> str:

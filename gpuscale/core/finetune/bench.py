@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import product
+from math import gcd
 from typing import TYPE_CHECKING
 
 from gpuscale.core.dataclasses import dataclass, replace
@@ -71,7 +72,7 @@ class Bench:
     grouped: bool = False  # batches are of rows of like length
     legal: Callable[[Job], bool] = lambda _: True  # what the framework can run
     end: int = 0  # of the memory interval, that must fit: 1 upper, 0 expected, -1 lower
-    likely: Callable[[Job], bool] = lambda _: True  # what of those that fit may be chosen
+    likely: Callable[[Trial], bool] = lambda _: True  # what of those that fit may be chosen
 
     def memory(self, job: Job) -> FinetuneMemory:
         """Peak memory of a job."""
@@ -192,8 +193,7 @@ def fewest_gpus(bench: Bench, job: Job, most: int = 1024) -> Job | None:
     for n in counts_of_gpus(bench.gpus_per_node, most):
         if n % (job.layout.tp * job.layout.pp * job.layout.cp):
             continue
-        stages = (job.layout.zero_stage, 3)[: 1 + job.method.shardable]
-        for stage in dict.fromkeys(stages):
+        for stage in dict.fromkeys((job.layout.zero_stage, 3)[: 1 + job.method.shardable]):
             tried = sharded(job, n, stage)
             if bench.fits(tried) and bench.legal(tried):
                 return tried
@@ -248,7 +248,7 @@ def fastest(bench: Bench, job: Job, space: BenchSpace) -> Trial | None:
     """Return the job of a space that fits and takes the least time a token; None if none fits."""
     held = (j for j in candidates(job, space) if bench.fits(j) and bench.legal(j))
     tried = sorted(map(bench.trial, held), key=lambda t: -t.step.tokens_per_s)
-    return next((t for t in tried if bench.likely(t.job)), None)
+    return next(filter(bench.likely, tried), None)
 
 
 def closest(bench: Bench, job: Job, space: BenchSpace) -> Trial:
@@ -283,6 +283,7 @@ CHANGES = {
     "micro-batch": "one sequence at a time: --micro-batch 1",
     "shard": "shard over the GPUs (ZeRO-3, FSDP): --zero 3",
     "offload activations": "layer inputs to the host: --offload activations",
+    "sequence": "each sequence split over a node's GPUs: --cp {}",
     "optimizer": "8-bit optimizer states: --optimizer adamw-8bit",
     "method": "adapters instead of all weights: --method lora",
     "offload optimizer": "optimizer on the host: --offload optimizer",
@@ -299,7 +300,7 @@ SHARDS = ("shard", "offload parameters", "gpus")
 """Changes that shard the base."""
 
 
-def _changed(job: Job, name: str) -> Job:
+def _changed(job: Job, name: str, gpus_per_node: int) -> Job:
     """Job with a change, the same where it has it."""
     layout, method = job.layout, job.method
     checkpointed = replace(job, layout=replace(layout, recompute="full"))
@@ -308,12 +309,14 @@ def _changed(job: Job, name: str) -> Job:
     if method.adapts:
         lighter = method if method.quantised else replace(method, base="nf4")
     eight = replace(OPTIMIZERS["adamw-8bit"], in_backward=job.optimizer.in_backward)
+    split = replace(layout, cp=layout.cp * gcd(layout.dp, gpus_per_node))
     return {
         "loss": replace(job, loss="fused"),
         "recompute": checkpointed,
         "micro-batch": with_micro_batch(job, 1),
         "shard": parted,
         "offload activations": checkpointed.on_host(job.offload | {"activations"}),
+        "sequence": sharded(replace(job, layout=split), layout.n_gpus),
         "optimizer": replace(job, optimizer=eight),
         "method": replace(job, method=lighter),
         "offload optimizer": job.on_host(job.offload | {"optimizer", "gradients"}),
@@ -327,7 +330,7 @@ def changed(bench: Bench, job: Job, name: str) -> Job | None:
     """Return a job with a change; None where there is nothing to change, or no way to."""
     if name in SHARDS and not job.method.shardable:
         return None
-    made = _changed(job, name)
+    made = _changed(job, name, bench.gpus_per_node)
     if name == "offload parameters" and bench.site(made)[2].offload_whole:
         made = made.on_host(made.offload | set(MOVED_WHOLE))
     if made == job or not bench.legal(made) or not bench.moves(made):
@@ -348,7 +351,7 @@ def _tried(bench: Bench, at: Trial, name: str) -> tuple[BenchChange, Trial] | No
     tried = bench.trial(made)
     remedy = BenchChange(
         name=name,
-        words=change_words(at.job, name),
+        words=change_words(at.job, name).format(made.layout.cp),
         saved_bytes=at.memory.total_bytes - tried.memory.total_bytes,
         total_bytes=tried.memory.total_bytes,
         step_s=tried.step.step_s,
@@ -367,7 +370,8 @@ def enough(bench: Bench, trial: Trial) -> BenchChange | None:
     for name in CHANGES:
         found = _tried(bench, trial, name) if name != "length" else None
         if found and found[0].fits and found[0].saved_bytes > least:
-            return replace(found[0], words=change_words(trial.job, name, short=True))
+            words = found[0].words
+            return replace(found[0], words=words.partition(": ")[2] or words)
     return None
 
 
