@@ -210,6 +210,8 @@ SEES = (
         # philschmid/deep-learning-pytorch-huggingface deepseed-falcon-180b-lora-fa.ipynb
         ("a.sh", "torchrun run_ds_lora.py" + OF_TRAINER, {"beside": ["run_ds_lora.py"]}),
         ("a.sh", "torchrun x_lora.py --lora_r 8" + OF_TRAINER, {"beside": [], "method": "lora"}),
+        # FlagAlpha/Llama2-Chinese train/pretrain/pretrain.sh
+        ("a.sh", "deepspeed --num_gpus 8 pretrain_clm.py --bf16" + OF_TRAINER, {"kind": "trainer"}),
         # taishan1994/DPO-Finetuning train_config/qwen2_dpo_config.yaml
         ("c/qwen2_dpo_config.yaml", OF_RECIPE, {"rl": {"method": "dpo"}}),
         ("c/dpo/qwen2_config.yaml", OF_RECIPE, {"rl": {}}),

@@ -33,6 +33,7 @@ def is_megatron(words: list[str]) -> bool:
     shaped = "--hidden-size" in words and "--num-attention-heads" in words
     known = known_options("megatron").arity
     named = any(re.search(r"pretrain_\w+\.py$", w) for w in words)
+    named &= "--per_device_train_batch_size" not in words  # a trainer of Hugging Face
     if named and any(w.startswith("--") for w in words):
         named = any(w.partition("=")[0] in known for w in words) or "--batch-size" in words
     return named or (
