@@ -129,7 +129,7 @@ class Launch(Question):
     NAME: ClassVar[str] = "launch"
     EXAMPLE: ClassVar[str] = "gpuscale launch plan.json --wrap slurm"
     plan: Asked[str] = text(
-        "Saved answer of `plan`, `memory` or `serve` (.json), or - for standard input.", ...
+        "Saved answer of `plan`, `memory` or `serve` (-o FILE.json), or - for standard input.", ...
     )
     _: KW_ONLY
     framework: Asked[str | None] = text(
@@ -145,7 +145,10 @@ class Launch(Question):
 
         Raises GpuscaleError for what no answer says: one may have been edited.
         """
-        saved = _saved(self.plan)
+        from gpuscale.io.models import parse_json
+        from gpuscale.io.text import read_text, shown_name
+
+        saved = parse_json(read_text(self.plan), shown_name(self.plan))
         try:
             return self._written(saved)
         except EDITED as error:
@@ -174,14 +177,6 @@ class Launch(Question):
                 "(answers of earlier releases held a part of it: ask again)",
             )
         return launch_document(launch_of(saved["job"]), self.framework, self.wrap)
-
-
-def _saved(path: str) -> dict[str, object]:
-    """Read an answer that was saved, or comes through a pipe."""
-    from gpuscale.io.models import parse_json
-    from gpuscale.io.text import read_text, shown_name
-
-    return parse_json(read_text(path), shown_name(path))
 
 
 def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) -> Document:

@@ -255,7 +255,9 @@ def chosen_keys(headlines: Sequence[str], points: list[SweepPoint], show: str | 
     found: dict[str, None] = {}
     for pattern in patterns:
         if any(c in pattern for c in "*?["):
-            matched = [k for k in fnmatch.filter(known, pattern) if show or _varies(k, points)]
+            alike = fnmatch.filter(known, pattern)
+            told = [p.numbers for p in points if p.answer != "error"]
+            matched = [k for k in alike if show or len({str(n.get(k)) for n in told}) > 1]
         elif show:
             from gpuscale.answers.requirements import find
 
@@ -269,10 +271,6 @@ def chosen_keys(headlines: Sequence[str], points: list[SweepPoint], show: str | 
             "--sweep: no number to show", f"--sweep-show takes any of {', '.join(list(known)[:30])}"
         )
     return kept
-
-
-def _varies(key: str, points: list[SweepPoint]) -> bool:
-    return len({str(p.numbers.get(key)) for p in points if p.answer != "error"}) > 1
 
 
 def _inputs(question: Swept, axes: tuple[SweptKey, ...]) -> dict[str, object]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.answer import ask, what_if
-from gpuscale.answers.ask import Question
+from gpuscale.answers.ask import Question, fields_of
 from gpuscale.answers.progress import listen
 from gpuscale.cli.failures import complain, one_line
 from gpuscale.cli.help import FORMATS, SHOWN
@@ -45,9 +45,23 @@ def answered(question: type[Question], given: dict[str, Any]) -> Exit:
     bar = Bar()
     listen(bar)
     sweeping = bool(what_if(asked))
-    with bar.ticking():
-        document = ask(asked, shown.require if sweeping else ())
+    try:
+        with bar.ticking():
+            document = ask(asked, shown.require if sweeping else ())
+    except GpuscaleError as error:
+        raise GpuscaleError(error.message, error.hint or _next_step(asked, error)) from error
     return emit(document, shown, () if sweeping else shown.require, keys)
+
+
+def _next_step(asked: Question, error: GpuscaleError) -> str:
+    """Say what the option of a file that is not there takes; nothing of other errors."""
+    path, _, said = error.message.rpartition(": ")
+    for name, (field, _) in fields_of(type(asked)).items() if said == "no such file" else ():
+        given = getattr(asked, name)
+        files = given if isinstance(given, tuple) else (given,)
+        if os.path.normpath(path) in (os.path.normpath(str(file)) for file in files):
+            return f"{field.label}: {field.help}"
+    return ""
 
 
 _LENGTHS = re.compile(r"[\d.,]+[kKmM]?|(lognormal|exp|exponential|uniform|fixed):.*|sharegpt")

@@ -122,7 +122,8 @@ def parse(text: str, dim: str) -> float:
     if dollars:  # $5M is 5M$, $2/h is 2$/h
         unit = unit + dollars if unit + dollars in units else dollars + unit
     if unit and unit not in units:
-        raise ValueError(f"unit {unit[:20]!r} in {shown} is not known here; try {EXAMPLE[dim]}")
+        like = "min for minutes" if (unit, dim) == ("m", "s") else EXAMPLE[dim]
+        raise ValueError(f"unit {unit[:20]!r} in {shown} is not known here; try {like}")
     value = number * units.get(unit, 1.0)
     if not math.isfinite(value) or abs(value) > MAX_ABS:
         raise ValueError(f"{shown} is out of range (limit {MAX_ABS:g})")

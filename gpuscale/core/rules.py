@@ -126,10 +126,8 @@ def against_sequence_parallel(on: bool, tp: int, cp: int, facts: RuleFacts) -> B
         has = "always has" if not on else "has no"
         why = f"{soft.name} {has} sequence parallelism with tensor parallelism"
         return Broken("sequence-parallel", why)
-    if on and (facts.seq_len // cp) % tp:
-        why = (
-            f"sequence parallelism: tp={tp} does not divide {facts.seq_len // cp} tokens of a rank"
-        )
+    if on and (tokens := facts.seq_len // cp) % tp:
+        why = f"sequence parallelism: tp={tp} does not divide {tokens} tokens of a rank"
         return Broken("sequence-parallel", why)
     if not on and facts.n_experts and soft.experts_need_sequence_parallel:
         why = f"{soft.name} trains experts with tp={tp} with sequence parallelism only"

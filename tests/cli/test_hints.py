@@ -33,6 +33,30 @@ def test_another_product_is_no_typing_mistake(name, other):
     assert typo_of(name, [other]) == ""
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("launch llama3-8b", "--plan: Saved answer of `plan`, `memory` or `serve` (-o FILE.json)"),
+        ("memory ./config.json", "--model: Model preset, TOML file, Hugging Face config.json"),
+        ("check x.toml", "--file: TOML with [[job]]"),
+        ("compare a.json b.json", "--things: Two or more of a kind: answers saved by --json"),
+        ("serve llama3-8b --gpu h100 --trace no.csv", "--trace: Traffic of a CSV file"),
+    ],
+)
+def test_a_file_that_is_not_there_has_what_its_option_takes(line, hint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    r = invoke(*line.split())
+    assert (r.returncode, r.stdout) == (2, "")
+    assert "no such file" in r.stderr and f"hint: {hint}" in r.stderr
+
+
+@pytest.mark.parametrize("option", ["--require step_s<1m", "--deadline 1m"])
+def test_m_is_no_time_and_the_error_says_what_minutes_are(option):
+    r = invoke(*f"plan llama3-8b --gpus 8 --gpu h100 {option}".split())
+    assert (r.returncode, r.stdout) == (2, "")
+    assert "unit 'm' in '1m' is not known here; try min for minutes" in r.stderr
+
+
 NAMED_HERE = [
     ("llama3 70b --gpus 8", "`llama3-70b` is a model: `gpuscale plan llama3-70b --gpus 8`"),
     ("h100", "`h100` is a GPU"),

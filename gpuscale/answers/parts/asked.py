@@ -53,9 +53,9 @@ class MatmulTime(Swept):
         loaded = load_inputs(self, gpu=self.gpu, catalogue=self.catalogue)
         sizes = [size for size in (self.m, self.k, self.n) if size is not None]
         if self.op is not None:
-            _refuse_elementwise(
-                dtypes=self.dtypes is not None, batch=self.batch > 1, groups=self.groups > 1
-            )
+            for name, usual in (("dtypes", None), ("batch", 1), ("groups", 1)):
+                if getattr(self, name) != usual:
+                    raise GpuscaleError(f"--{name} has no meaning with --op")
             return elementwise_document(self, loaded, self.op, sizes)
         if len(sizes) < 3:
             raise GpuscaleError(
@@ -65,12 +65,6 @@ class MatmulTime(Swept):
         if max(sizes) > 1e10:
             raise GpuscaleError(f"M, K and N must be at most 1e10, got {max(sizes):g}")
         return matmul_document(self, loaded, sizes)
-
-
-def _refuse_elementwise(**given: bool) -> None:
-    for name, wrong in given.items():
-        if wrong:
-            raise GpuscaleError(f"--{name} has no meaning with --op")
 
 
 ALIASES = {"ag": "allgather", "rs": "reducescatter", "ar": "allreduce", "a2a": "alltoall"}
