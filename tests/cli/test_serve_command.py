@@ -41,6 +41,15 @@ def test_rate_within_limits_on_given_gpus():
     )
 
 
+@pytest.mark.parametrize(
+    ("gpus", "told"), [("2", "--max-model-len 8192"), ("4", "--max-num-batched-tokens 8192")]
+)
+def test_a_line_asks_for_no_longer_context_than_its_cache_holds(gpus, told):
+    """Of two H100 the weights leave 10,370 tokens; the model's own 32,768 fit on four."""
+    (line,) = answer("qwen2.5-72b", "--gpus", gpus, "--tp", gpus, "--concurrency", "1")["launch"]
+    assert line.endswith(told)
+
+
 def test_products_of_fp8_blocks_without_deepgemm_take_longer():
     """On two attention ranks; SGLang counts the tokens of a pass of all ranks together."""
     asked = ("qwen3-30b-a3b", "--gpu", "b200", "--gpus", "2", "--weights", "fp8-block")

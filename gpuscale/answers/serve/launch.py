@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.serve.measured import kv_tokens
 from gpuscale.core.serving.disaggregated import PooledService
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
     away = math.ceil(offload.frac * s.model.n_layers) if offload else 0
     slots = max(1, min(sequences, asked.concurrency or 1))
     each = asked.context or 1 << math.ceil(math.log2(max(512.0, s.demand.contexts.high)))
+    own, holds = s.model.max_position or 0, kv_tokens(s)  # beyond its cache an engine refuses
+    sure = 1 << int(math.log2(max(512.0, min(0.9 * holds, own))))
     return {
         "model": model,
         "file": shlex.quote(gguf(asked.model, weights)),
@@ -79,7 +82,7 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
         "whole_chunk": s.scheduler.token_budget,
         "plain": asked.no_deepgemm,
         "poll": asked.poll,
-        "context": asked.context,
+        "context": asked.context or (own > holds and max(math.ceil(s.demand.contexts.high), sure)),
         "share": share,
         "quantisation": "" if model.endswith("-FP8") else QUANTISED.get(weights, ""),
         "kv": "" if r.kv_format == "bf16" else r.kv_format,
@@ -137,9 +140,8 @@ def benchmark_line(asked: Serve, case: ServeCase, found: FoundReplica) -> str:
         return f"mlx_lm.benchmark --model {model} -p {n} -g {o}"
     if engine == "llama.cpp":
         return f"llama-bench -m {gguf(asked.model, found.candidate.weights)} -p {n} -n {o}"
-    if asked.concurrency:
-        n_requests = asked.requests or 10 * asked.concurrency
-        load = f"--max-concurrency {asked.concurrency} --num-prompts {n_requests}"
+    if n_users := asked.concurrency:
+        load = f"--max-concurrency {n_users} --num-prompts {asked.requests or 10 * n_users}"
     elif asked.burst:
         load = f"--num-prompts {asked.burst}"
     else:

@@ -262,14 +262,13 @@ def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told
     short = tune_words.short_of_host(r.chosen.host_bytes_per_node, asked.host_memory)
     said = plan_answer(case, trial, r, short)
     summary = plan_summary(case, trial, r, said, told)
-    rows = tune_words.part_rows(trial.memory)
-    bars = Bars([(label, v, gb(v)) for label, v in rows], limit=trial.usable_bytes, title="memory")
+    parts = [(label, v, gb(v)) for label, v in tune_words.part_rows(trial.memory)]
     others: list[Block] = [option_table(r)] if len(r.options) > 1 else []
     others += [Text(compared_text(r))] if 0 < len(r.against) <= MOST_COMPARED else []
     facts = figures_of(summary, *plan_facts(case, trial, r, asked.host_memory))
     details: dict[str, list[Block]] = {
         "figures": [Text(said), facts],
-        "memory": [bars],
+        "memory": [Bars(parts, limit=trial.usable_bytes, title="memory")],
         "step": [time_table(r)],
         "alternatives": others,
         "remedies": [remedy_table(r.remedies)] if r.remedies else [],
