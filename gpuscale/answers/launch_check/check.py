@@ -101,7 +101,11 @@ def _answered(asked: LaunchCheck, found: Found, launch: LaunchFiles) -> Checked:
     found.weights = frozen_format(found)
     model, missing = _model(asked, found)
     missing += _unread(found)
-    missing += _unheard(asked, found)
+    missing += [
+        f"what {key}: {value} does, which is not known here: --ignore {key} if it does nothing"
+        for key, value in found.asked.items()
+        if key not in asked.ignore
+    ]
     missing = [] if found.beyond else missing  # nothing that a person says makes it predicted
     n_gpus = asked.gpus or found.world_size
     if n_gpus is None:
@@ -146,15 +150,6 @@ def _answered(asked: LaunchCheck, found: Found, launch: LaunchFiles) -> Checked:
 
         return tuned(asked, found, model, n_gpus, launch)
     return _trained(asked, found, model, n_gpus, launch)
-
-
-def _unheard(asked: LaunchCheck, found: Found) -> list[str]:
-    """Say which keys nobody read that say how a job runs."""
-    return [
-        f"what {key}: {value} does, which is not known here: --ignore {key} if it does nothing"
-        for key, value in found.asked.items()
-        if key not in asked.ignore
-    ]
 
 
 def _alone(*lacks: bool) -> str:

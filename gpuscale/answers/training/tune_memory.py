@@ -183,10 +183,11 @@ def _cards(case: FinetuneCase, trial: Trial) -> tuple[Card, ...]:
 
 
 def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) -> Document:
-    short = tune_words.short_of_host(r.host_bytes_per_node, asked.host_memory)
-    table = _parts_table(case, r)
     words, n_gpus = tune_words.trained_words(trial.job), r.layout.n_gpus
-    said = tune_words.verdict_text(case, words, r, n_gpus, short=bool(short))
+    local = min(case.bench.gpus_per_node, n_gpus)
+    short = tune_words.short_of_host(r.host_bytes_per_node, asked.host_memory, local)
+    table = _parts_table(case, r)
+    said = tune_words.verdict_text(case, words, r, n_gpus, short=bool(short and asked.host_memory))
     if r.enough and not r.fits:
         said += f"; fits with {r.enough.words} ({gb(r.enough.total_bytes)})"
     summary = memory_summary(asked, case, trial.job, r, f"{said}{short}.")

@@ -351,7 +351,7 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     less = _fused(asked, case)  # a switch of the framework, before the host's memory
     if less and (found := best_on(replace(asked, loss="fused", offload="none"), less)):
         return found
-    has = asked.host_memory or USUAL_HOST_BYTES * min(per_node, job.layout.n_gpus)
+    has = asked.host_memory or tune_words.USUAL_HOST_BYTES * min(per_node, job.layout.n_gpus)
     for bench in benches:
         known = [moved for moved in FALLBACKS if bench.moves(job.on_host(moved))]
         away = (fastest(bench, job, ways((3,), offload=moved)) for moved in known)
@@ -367,10 +367,6 @@ def _fused(asked: Plan, case: FinetuneCase) -> FinetuneCase | None:
     if made is None:
         return None
     return replace(case, job=made, unsaid=case.unsaid - {"loss"}, assumed=told)
-
-
-USUAL_HOST_BYTES = 256e9
-"""Host memory for each GPU where nothing was said of it: DGX A100 and H100 have 2 TB for eight."""
 
 
 def bolder(asked: Plan, case: FinetuneCase, chosen: Trial) -> Trial | None:

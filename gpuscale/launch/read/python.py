@@ -207,10 +207,6 @@ def _own(program: Program, called: str, meant: Callable[[Any], bool]) -> tuple[s
     return next(((name, v) for name, v in named if meant(v) and pattern.fullmatch(name)), None)
 
 
-def _is_length(value: Any) -> bool:
-    return isinstance(value, int) and 16 <= value <= 10**7
-
-
 def _is_hub_name(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w.-]+/[\w.-]*\d[\w.-]*", value) is not None
 
@@ -229,11 +225,12 @@ def _found(program: Program, table: Table, adapters: bool, parsed: bool) -> Foun
     if UNSET in str(table.get("deepspeed")):
         del table["deepspeed"]
     told = any(table.get(key) for key in LENGTHS)
+    lengths = range(16, 10**7 + 1)
     own = None
     if not told and isinstance(table.get("tokenized"), int):
         table["max_length"] = table["tokenized"]
-    elif not told and not table.get("rl") and (own := _own(program, LONGEST, _is_length)):
-        table["max_length"] = own[1]
+    elif not told and not table.get("rl") and (own := _own(program, LONGEST, lengths.__contains__)):
+        table["max_length"] = int(own[1])
     if not table.get("model_name_or_path") and (model := _own(program, MODEL, _is_hub_name)):
         table["model_name_or_path"] = model[1]
     if not (parsed and set(SWITCHES) & set(table)):
