@@ -28,6 +28,11 @@ SCRIPTS = [  # text, what a reader sees; the name of the file where it matters
         "./main -m /x/Qwen3-8B-Q4_K_M.gguf -ngl 20 -ts 1,1 -ctk q8_0 -c 8192",
         {"kind": "llamacpp", "model_name": "Qwen3-8B-Q4_K_M", "pp": 2, "kv": "fp8", "n_gpus": 2},
     ),
+    (
+        "vllm serve a/b --cpu-offload-gb 20",
+        {"beyond": ["--cpu-offload-gb: weights that stay on the host are not predicted"]},
+    ),
+    ("sglang serve; vllm serve a/b --cpu-offload-gb 0", {"model_name": "a/b", "beyond": []}),
     ("lipo -create -output dist/llama-server a b\nllama-cli -m b.gguf", {"model_name": "b"}),
     (
         "python quantize.py --model_dir a/b --qformat fp8 --tp_size 2\n"

@@ -284,6 +284,8 @@ def _extras(line: _Line) -> None:
 def _on_host(line: _Line) -> None:
     """GPUs, and layers or experts on the host, as llama.cpp counts them."""
     found, serves = line.found, line.found.serves
+    if (line.text("host_gb") or "0").strip("0.") != "":
+        found.beyond.append("--cpu-offload-gb: weights that stay on the host are not predicted")
     layers = line.text("ngl")
     if layers and layers.isdigit():
         serves["ngl"] = int(layers)
