@@ -60,6 +60,10 @@ class EngineMemory:
     apart: bool = False  # the sampler's logits come after a pass of its largest size: no sum
     embedding_on_host: bool = False  # the table that tokens are looked up in, unless it is the head
 
+    def sampler_bytes(self, vocab_size: int) -> float:
+        """Logits that the sampler holds at its peak, in fp32. [byte]."""
+        return self.sampler_copies * 4.0 * self.sampler_sequences * vocab_size
+
 
 @dataclass(frozen=True, slots=True)
 class CacheRoom:
@@ -166,7 +170,7 @@ def cache_room(
     device = device_bytes
     weights = replica_weight_bytes(model, replica, embedding_on_host=engine.embedding_on_host)
     peak = activation_bytes(model, replica, engine.chunk_tokens)
-    sampler = engine.sampler_copies * 4.0 * engine.sampler_sequences * model.vocab_size
+    sampler = engine.sampler_bytes(model.vocab_size)
     if engine.apart:
         sampler = max(0.0, sampler - peak)
     overhead = reserved_bytes(replica, engine)
@@ -266,7 +270,7 @@ def activations_term(
         "widest FFN), core/serving/memory.py",
     )
     reserved = reserved_bytes(replica, engine)
-    sampler_bytes = engine.sampler_copies * 4.0 * engine.sampler_sequences * model.vocab_size
+    sampler_bytes = engine.sampler_bytes(model.vocab_size)
     taken = room.weights_bytes + chunk.value + reserved + sampler_bytes
     formula = f"chunk_bytes + {SAMPLER}"
     if (
