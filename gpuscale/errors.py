@@ -27,14 +27,6 @@ class GpuscaleError(Exception):
             self.add_note(f"hint: {hint}")
 
 
-class MissingFile(GpuscaleError):
-    """A file that is not there; `path` is as a person is told it."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"{path}: no such file")
-        self.path = path
-
-
 class RuleError(GpuscaleError):
     """A layout that a framework, or the model, does not allow."""
 
