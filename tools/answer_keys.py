@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuscale.answers.schema import schema_of
+from gpuscale.answers.requirements import schema_of
 from gpuscale.answers.table import question_of
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -29,7 +29,7 @@ import numpy as np
 
 from gpuscale.answers.serve import Serve
 from gpuscale.answers.serve.case import ServeCase, candidates, wanted_of
-from gpuscale.answers.serve.tight import settled
+from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.validate.served import (
     FURTHER,
     QUANTITIES,

@@ -11,10 +11,8 @@ from gpuscale.answers.parts.asked import Collective, MatmulTime, Model, Network
 from gpuscale.answers.parts.roofline import Roofline
 from gpuscale.answers.serve import Serve
 from gpuscale.answers.study import Study
-from gpuscale.answers.training.checkpoint import Checkpoint
-from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.asked import Checkpoint, Memory, Timeline
 from gpuscale.answers.training.plan import Plan
-from gpuscale.answers.training.timeline import Timeline
 from gpuscale.answers.validate import Validate
 
 P = ParamSpec("P")

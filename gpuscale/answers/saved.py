@@ -16,8 +16,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import checked
 
 if TYPE_CHECKING:
-    from gpuscale.answers.training.memory import Memory
-    from gpuscale.answers.training.timeline import Timeline
+    from gpuscale.answers.training.asked import Memory, Timeline
     from gpuscale.core.habits import Habit
     from gpuscale.io.inputs import Loaded
     from gpuscale.launch.job import TrainingLaunch

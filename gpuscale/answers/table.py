@@ -41,14 +41,15 @@ COMMANDS: dict[str, str] = {
 Only the module of the question that is asked is imported: each other one would cost start-up time.
 """
 
-_TRAINING = ("plan", "memory", "timeline", "checkpoint")
 ELSEWHERE = {
     "check": "gpuscale.cli.check",
+    "schema": "gpuscale.answers.requirements",
+    "plan": "gpuscale.answers.training.plan",
     "roofline": "gpuscale.answers.parts.roofline",
     **dict.fromkeys(
         ("matmul-time", "collective", "network", "model"), "gpuscale.answers.parts.asked"
     ),
-    **{name: f"gpuscale.answers.training.{name}" for name in _TRAINING},
+    **dict.fromkeys(("memory", "timeline", "checkpoint"), "gpuscale.answers.training.asked"),
 }
 """Modules of questions that are not `gpuscale.answers.NAME`."""
 

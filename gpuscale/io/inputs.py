@@ -11,18 +11,222 @@ In the answer to a question::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from gpuscale.core.dataclasses import dataclass, field
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, typo_of, unknown_name
 from gpuscale.io.hardware import load_cluster, load_gpu
-from gpuscale.io.overrides import Setting, apply_overrides, check_consumed, parse_settings
+from gpuscale.io.text import Table
 
 if TYPE_CHECKING:
     from gpuscale.specs.fields import Spec
     from gpuscale.specs.hardware import ClusterSpec, GpuSpec
     from gpuscale.specs.model import ModelSpec
+
+
+S = TypeVar("S", bound="Spec")
+
+WHAT_IF = "what-if: changed on the command line"
+MAX_SETTINGS = 200
+
+
+class Setting(NamedTuple):
+    """One `--set`: the dotted key as typed, its parts, and the text of the value."""
+
+    key: str
+    parts: tuple[str, ...]
+    text: str
+
+
+def parse_settings(settings: Sequence[str]) -> tuple[Setting, ...]:
+    """Split `KEY=VALUE` texts.
+
+    Raises GpuscaleError if one has no key or no value, or a key is given twice.
+    """
+    if len(settings) > MAX_SETTINGS:
+        raise GpuscaleError(f"--set: more than {MAX_SETTINGS} changes")
+    parsed: dict[str, Setting] = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        parts = tuple(p.strip() for p in key.split("."))
+        if not equals or not value.strip() or not all(parts) or len(parts) < 2:
+            raise GpuscaleError(
+                f"--set {_shown(text)}: not KEY=VALUE",
+                "for example --set cluster.node_egress_bytes_per_s='800 GB/s'",
+            )
+        if key in parsed:
+            raise GpuscaleError(f"--set {_shown(key)}: given twice")
+        parsed[key] = Setting(key, parts, value.strip())
+    return tuple(parsed.values())
+
+
+def check_consumed(settings: Sequence[Setting], prefixes: Sequence[str]) -> None:
+    """Refuse settings of specs that the command does not use; none is ever ignored."""
+    for setting in settings:
+        if setting.parts[0] not in prefixes:
+            known = ", ".join(f"{p}." for p in prefixes) or "nothing"
+            raise unknown_name("--set key", setting.key, [], f"this command can change {known}")
+
+
+def apply_overrides(
+    spec: S, prefix: str, settings: Sequence[Setting | str]
+) -> tuple[S, tuple[str, ...]]:
+    """Rebuild a spec with the settings whose key begins with `prefix.`.
+
+    `spec`: any frozen spec; the result is validated like a file. `prefix`: ``gpu``, ``cluster``,
+    ``model``, ... `settings`: settings of other prefixes are left to others (see `check_consumed`).
+    Returns: the new spec, and one line per change for the output, such as
+    ``cluster.node_egress_bytes_per_s: 400 GB/s -> 800 GB/s (what-if)``. Raises GpuscaleError for a
+    key that does not exist (with the closest one) or a value that is not valid.
+
+    >>> from gpuscale.io.hardware import load_gpu
+    >>> gpu, lines = apply_overrides(load_gpu("h100"), "gpu", ["gpu.hbm_bytes=96 GiB"])
+    >>> gpu.hbm_bytes, lines
+    (103079215104.0, ('gpu.hbm_bytes: 85.9 GB -> 103.1 GB (what-if)',))
+    """
+    texts = [s for s in settings if isinstance(s, str)]
+    given = [*(s for s in settings if isinstance(s, Setting)), *parse_settings(texts)]
+    mine = [s for s in given if s.parts[0] == prefix]
+    if not mine:
+        return spec, ()
+    table = spec.model_dump()
+    paths = [_put(table, _layer_count(spec, s)) for s in mine]
+    new, old = _rebuild(spec, prefix, table), spec.model_dump()
+    sizes = [path[:-1] for path in paths if path[-1] == "hbm_bytes"]
+    for gpu in sizes:  # a process has the same share of another memory, where nobody says else
+        usable, at = "usable_hbm_bytes", _at(table, gpu)
+        if at[usable] and (*gpu, usable) not in paths:
+            at[usable] *= _at(new.model_dump(), gpu)["hbm_bytes"] / _at(old, gpu)["hbm_bytes"]
+    new = _rebuild(spec, prefix, table) if sizes else new
+    dump = new.model_dump()
+    lines = tuple(
+        f"{'.'.join((prefix, *map(str, path)))}: {_text(path, _at(old, path))} -> "
+        f"{_text(path, _at(dump, path))} (what-if)"
+        for path in paths
+    )
+    return new, lines
+
+
+def _layer_count(spec: Spec, setting: Setting) -> Setting:
+    """Read `model.n_layers=N` as a pattern of N equal layers, where all layers are equal."""
+    if setting.parts[1:] != ("n_layers",) or not hasattr(spec, "layer_sequence"):
+        return setting
+    kinds = set(spec.layer_sequence)
+    if len(kinds) != 1:
+        raise GpuscaleError(
+            f"--set {setting.key}: the layers differ",
+            f"set model.layers, now '{spec.layers}'",  # type: ignore[attr-defined]
+        )
+    if not setting.text.isdecimal():
+        raise GpuscaleError(f"--set {setting.key}: {_shown(setting.text)} is not a whole number")
+    mixer, ffn = kinds.pop()
+    return Setting(setting.key, ("model", "layers"), f"{setting.text[:9]} x {mixer}+{ffn}")
+
+
+def _put(table: Table, setting: Setting) -> tuple[str | int, ...]:
+    """Set one value in nested tables; list items are named by index or by their `name`."""
+    path: list[str | int] = []
+    at: Any = table
+    *folders, last = setting.parts[1:]
+    for part in folders:
+        key = _key(at, part, setting, path)
+        if at[key] is None or not isinstance(at[key], (dict, list, tuple)):
+            raise GpuscaleError(f"--set {_shown(setting.key)}: {part} has no keys below it")
+        if isinstance(at[key], tuple):
+            at[key] = list(at[key])
+        path.append(key)
+        at = at[key]
+    key = _key(at, last, setting, path)
+    at[key] = _value(setting)
+    if isinstance(at, dict) and isinstance(at.get("sources"), dict) and key != "sources":
+        at["sources"] = at["sources"] | {key: WHAT_IF}
+    return (*path, key)
+
+
+def _key(at: Any, part: str, setting: Setting, path: Sequence[str | int]) -> str | int:
+    if isinstance(at, list):
+        names = [str(item.get("name", "")) if isinstance(item, dict) else "" for item in at]
+        if part in names:
+            return names.index(part)
+        if part.isdecimal() and int(part[:9]) < len(at):
+            return int(part[:9])
+        known = [n for n in names if n]
+    elif part in at:
+        return part
+    else:
+        known = [str(k) for k in at]
+    before = ".".join((setting.parts[0], *map(str, path)))
+    close = _closest(part, known)
+    hint = f"did you mean `{before}.{close}`?" if close else f"keys: {', '.join(known)}"
+    raise unknown_name("--set key", f"{before}.{part}", [], hint)
+
+
+def _closest(part: str, known: Sequence[str]) -> str:
+    """Key that begins with or contains what was typed, else the most similar one."""
+    wanted = part.lower()
+    starts = [k for k in known if k.startswith(wanted)] or [k for k in known if wanted in k]
+    return next(iter(starts), "") or typo_of(wanted, known)
+
+
+def _value(setting: Setting) -> Any:
+    text = setting.text
+    if text.lower() in ("none", "null"):
+        return None
+    if text[0] not in "[{":
+        return text[1:-1] if len(text) > 1 and text[0] == text[-1] in "\"'" else text
+    from gpuscale.io.text import parse_toml
+
+    return parse_toml(f"value = {text}", f"--set {_shown(setting.key)}").get("value")
+
+
+def _rebuild(spec: S, prefix: str, table: Table) -> S:
+    import pydantic
+
+    from gpuscale.io.presets import spec_error
+
+    if isinstance(table.get("gpu"), str):
+        from gpuscale.io.hardware import load_gpu
+
+        table["gpu"] = load_gpu(table["gpu"]).model_dump()
+    try:
+        return type(spec).model_validate(table)
+    except pydantic.ValidationError as error:
+        told = spec_error(f"--set {prefix}", error, list(spec.model_dump()))
+        if error.errors(include_url=False)[0]["loc"]:
+            start = f"--set {prefix}"
+            told.message = start + "." + told.message[len(start) + 2 :]
+        raise GpuscaleError(told.message, told.hint) from None
+
+
+def _at(table: Any, path: Sequence[str | int]) -> Any:
+    for key in path:
+        table = table[key]
+    return table
+
+
+def _text(path: Sequence[str | int], value: Any) -> str:
+    from gpuscale.core.quantity import dimension_of, format_si
+
+    if value is None:
+        return "none"
+    if isinstance(value, dict):
+        return str(value.get("name", "a table"))
+    if isinstance(value, (list, tuple)):
+        return f"{len(value)} items"
+    if isinstance(value, float):
+        dim = dimension_of(str(path[-1]).removesuffix("_per_unit").replace("_gpu_", "_"))
+        if dim in ("", "count", "tokens"):
+            return f"{value:g}"
+        number, _, unit = format_si(value, dim).partition(" ")
+        number = number.rstrip("0").rstrip(".") if "." in number else number
+        return f"{number} {unit}".strip()
+    return _shown(str(value))
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class HasSettings(Protocol):

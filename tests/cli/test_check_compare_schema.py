@@ -10,7 +10,7 @@ import typer
 from json_schema import problems
 from running import invoke
 
-from gpuscale.answers.schema import schema_of
+from gpuscale.answers.requirements import schema_of
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.cli.app import run
 from gpuscale.cli.parser import app

@@ -6,7 +6,7 @@ import pytest
 from running import invoke
 
 from gpuscale.answers.ask import fields_of
-from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.asked import Memory
 from gpuscale.answers.training.plan import Plan
 from gpuscale.cli.app import run
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.asked import Memory
 from gpuscale.cli.app import run
 from gpuscale.io.software import load_software
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.asked import Memory, Timeline
 from gpuscale.answers.training.plan import Plan
-from gpuscale.answers.training.timeline import Timeline
 from gpuscale.errors import GpuscaleError
 
 SOFTWARE = (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from json_schema import problems
 from running import invoke
 
-from gpuscale.answers.schema import schema_of
+from gpuscale.answers.requirements import schema_of
 from gpuscale.io.hardware import load_cluster, load_gpu
 
 CLUSTERS = ("dgx-h100", "dgx-a100", "dgx-b200", "gb200-nvl72", "mi300x-8", "pcie-h100-8")

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuscale.answers.serve import Serve
-from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.asked import Memory
 
 JOBS = [
     ("llama3-8b", "dgx-h100", 1, 4096, {}),

@@ -60,7 +60,7 @@ def test_deepep_takes_twenty_nodes_of_eight():
 
 
 def steps(**more):
-    from gpuscale.answers.training.timeline import Timeline
+    from gpuscale.answers.training.asked import Timeline
 
     return (
         Timeline(

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from gpuscale.answers.summary import changed_text
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster, load_gpu
-from gpuscale.io.inputs import load_inputs
-from gpuscale.io.overrides import apply_overrides, parse_settings
+from gpuscale.io.inputs import apply_overrides, load_inputs, parse_settings
 
 H100 = load_gpu("h100")
 POD = load_cluster("h100-superpod")

@@ -16,7 +16,7 @@ from gpuscale.answers.launch_check import LaunchCheck
 from gpuscale.answers.launch_check.check import _model, found_in
 from gpuscale.answers.launch_check.tuned import _options, software_of
 from gpuscale.answers.saved import launch_of
-from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.asked import Memory
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software
 from gpuscale.launch.dialects.rows import known_keys

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.answers.lifetime import life_of, save_of
-from gpuscale.answers.training.checkpoint import Checkpoint
+from gpuscale.answers.training.asked import Checkpoint
 from gpuscale.core.run.bill import (
     Draw,
     Owned,

@@ -17,7 +17,7 @@ from gpuscale.io.run import first_of, load_table, told
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose.case import RunCase
     from gpuscale.answers.launch_check.records import LaunchReport
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
     from gpuscale.core.diagnosis.causes import Cause
 
 Said = tuple[Predicted | None, dict[str, float]]
@@ -225,7 +225,7 @@ def _plan_case(case: RunCase, changes: dict[str, Any], layout: Any = None) -> An
 
 def tuning_job(case: RunCase) -> Memory | None:
     """Return a fine-tuning or RL job whose method, rows and batch are known."""
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
 
     method = re.search(r"qlora|dora|lora|full|dpo|ppo|grpo|rloo", case.settings.get("method", ""))
     each = case.number("micro_batch") or case.number("batch")

@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.launch_check.document import covered, hidden_of
+from gpuscale.answers.launch_check.document import asked_otherwise, covered, hidden_of
 from gpuscale.answers.launch_check.files import Allowed, allowed, finder, given_files
 from gpuscale.answers.launch_check.records import (
     Checked,
@@ -16,7 +16,6 @@ from gpuscale.answers.launch_check.records import (
     empty_report,
     with_origins,
 )
-from gpuscale.answers.launch_check.said import asked_otherwise
 from gpuscale.answers.launch_check.tuned import frozen_format
 from gpuscale.core.dataclasses import replace
 from gpuscale.errors import GpuscaleError
@@ -251,7 +250,7 @@ def _trained(
     asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, launch: LaunchFiles
 ) -> Checked:
     """Check a training launch."""
-    from gpuscale.answers.training.plan_maturities import layout_terms
+    from gpuscale.answers.training.plan_text import layout_terms
     from gpuscale.io.jobs import step_interval
     from gpuscale.io.software import load_software
     from gpuscale.io.step import memory_interval_factor, one_peak

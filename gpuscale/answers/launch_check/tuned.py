@@ -182,7 +182,7 @@ def tuned(
     asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, launch: LaunchFiles
 ) -> Checked:
     """Check a fine-tuning launch."""
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
     from gpuscale.answers.training.plan import Plan
     from gpuscale.answers.training.tune_memory import TuningMemory
 

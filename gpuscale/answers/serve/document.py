@@ -10,9 +10,9 @@ from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve import measured
 from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines
+from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
 from gpuscale.answers.serve.summary import age_text, habits_line, taken_of
-from gpuscale.answers.serve.tight import settled
 from gpuscale.core.dataclasses import fields, replace
 from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
@@ -96,8 +96,8 @@ def _smallest(mine: list[Candidate]) -> list[Candidate]:
 
 def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> Document:
     from gpuscale.answers.serve.blocks import details_of, head, inputs_of
+    from gpuscale.answers.serve.records import terms_of
     from gpuscale.answers.serve.summary import serve_summary
-    from gpuscale.answers.serve.terms import terms_of
     from gpuscale.render.document import Document
 
     price = measured.price_of(asked, case)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve import case as cases
-from gpuscale.answers.serve.terms import PARTS, decode_pass
+from gpuscale.answers.serve.records import PARTS, decode_pass
 from gpuscale.core.dataclasses import replace
 from gpuscale.core.serving.capacity import formula_bound
 from gpuscale.core.serving.service import Service

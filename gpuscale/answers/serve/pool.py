@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve.blocks import copies_text, figure, ms, rate_text
 from gpuscale.answers.serve.case import case_of
-from gpuscale.answers.serve.tight import settled
+from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.study_jobs import fields_named
 from gpuscale.answers.sweep import option_names
 from gpuscale.core.dataclasses import dataclass, replace

@@ -26,7 +26,7 @@ from gpuscale.io.software import capabilities_of, load_software
 from gpuscale.render.document import Block, Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.training.checkpoint import Checkpoint
+    from gpuscale.answers.training.asked import Checkpoint
     from gpuscale.render.chart import Chart
     from gpuscale.specs.hardware import ClusterSpec
 

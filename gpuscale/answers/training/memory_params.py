@@ -15,7 +15,7 @@ from gpuscale.io.inputs import load_inputs
 from gpuscale.render.document import Document, Facts, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from gpuscale.io.step import one_peak
 from gpuscale.render.document import Block, Document, Facts, Point, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
     from gpuscale.specs.hardware import GpuSpec
     from gpuscale.specs.model import ModelSpec
 

@@ -47,8 +47,7 @@ from gpuscale.io.step import memory_interval_factor
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.training.memory import Memory
-    from gpuscale.answers.training.timeline import Timeline
+    from gpuscale.answers.training.asked import Memory, Timeline
     from gpuscale.core.layout import Layout
     from gpuscale.specs.software import SoftwareSpec
 

@@ -12,7 +12,7 @@ from gpuscale.core.settings import LOSSES
 from gpuscale.io.step import spread
 
 if TYPE_CHECKING:
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
     from gpuscale.core.layout import Layout
     from gpuscale.core.memory.facts import ModelFacts, StageMemory
     from gpuscale.core.memory.parameters import MemoryParameters

@@ -8,9 +8,8 @@ from typing import Any
 from gpuscale.answers.saved import CHOSEN, said_by
 from gpuscale.answers.training.memory_verdict import loss_moves
 from gpuscale.answers.training.plan_case import PlanCase, families_apart, less_safe, prospect_of
-from gpuscale.answers.training.plan_maturities import by_maturity, taken
 from gpuscale.answers.training.plan_request import Request
-from gpuscale.answers.training.plan_text import taken_of
+from gpuscale.answers.training.plan_text import by_maturity, taken, taken_of
 from gpuscale.core.dataclasses import asdict, dataclass, made_of, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import LimitRow, limits_board

@@ -7,16 +7,18 @@ from typing import Any
 from gpuscale.answers.lifetime import outlook_rows, save_row
 from gpuscale.answers.money import bill_rows
 from gpuscale.answers.summary import part_bars
-from gpuscale.answers.training.plan_maturities import maturity_words, others_of, run_of
 from gpuscale.answers.training.plan_text import (
     days,
     degrees,
     details,
+    maturity_words,
     memory_interval_text,
     memory_text,
     number,
+    others_of,
     passed_text,
     percent,
+    run_of,
     seconds,
     short,
 )

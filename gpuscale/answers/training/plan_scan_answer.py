@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.summary import changed
 from gpuscale.answers.training.plan_answer import said_job
 from gpuscale.answers.training.plan_blocks import LAYOUT, MEMORY, MFU, STEP
-from gpuscale.answers.training.plan_maturities import terms_of
 from gpuscale.answers.training.plan_text import (
     degrees,
     details,
@@ -17,6 +16,7 @@ from gpuscale.answers.training.plan_text import (
     percent,
     seconds,
     short,
+    terms_of,
 )
 from gpuscale.core.dataclasses import Term, asdict, dataclass
 from gpuscale.core.plan.records import ScanRow, estimate

@@ -14,16 +14,19 @@ from gpuscale.answers.training import plan_blocks as blocks
 from gpuscale.answers.training import plan_case, plan_request
 from gpuscale.answers.training.plan_answer import inputs_of, plan_result, said_job, used_job
 from gpuscale.answers.training.plan_idle import Idle, of_at_most
-from gpuscale.answers.training.plan_maturities import maturity_words, step_text, taken, terms_of
 from gpuscale.answers.training.plan_text import (
     counts_text,
     days,
     degrees,
     details,
+    maturity_words,
     number,
     passed_text,
     percent,
     seconds,
+    step_text,
+    taken,
+    terms_of,
 )
 from gpuscale.core.dataclasses import replace
 from gpuscale.core.plan.records import Estimate, PlanResult, estimate

@@ -33,7 +33,7 @@ from gpuscale.render.document import Document, Text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
     from gpuscale.answers.training.tune_case import FinetuneCase
     from gpuscale.core.finetune.bench import Bench
     from gpuscale.core.finetune.method import Job

@@ -15,7 +15,7 @@ from gpuscale.core.search.space import divisors, powers_of_two
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
     from gpuscale.answers.training.tune_case import FinetuneCase
     from gpuscale.specs.model import ModelSpec
 

@@ -25,7 +25,7 @@ from gpuscale.render.picture_step import memory_over_time, stage_memory, step_ga
 from gpuscale.render.terminal import drawn
 
 if TYPE_CHECKING:
-    from gpuscale.answers.training.timeline import Timeline as Asked
+    from gpuscale.answers.training.asked import Timeline as Asked
     from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpuscale.answers.ask import Question
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.finetune.states import Optimizer

@@ -37,7 +37,7 @@ from gpuscale.io.presets import preset_names
 from gpuscale.render.document import Block, Column, Document, Point, Table, Text
 
 if TYPE_CHECKING:
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
 
 
 MOST_CARDS = 8

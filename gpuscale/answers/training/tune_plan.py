@@ -11,7 +11,7 @@ from gpuscale.answers.money import bill_of, rate_of
 from gpuscale.answers.saved import launched, said_by, told
 from gpuscale.answers.summary import changed, figures_of
 from gpuscale.answers.training import tune_words
-from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.asked import Memory
 from gpuscale.answers.training.rl_asked import degrees
 from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL, task_of
 from gpuscale.answers.training.tune_case import make_case

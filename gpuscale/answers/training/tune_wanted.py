@@ -33,7 +33,7 @@ from gpuscale.io.software import (
 )
 
 if TYPE_CHECKING:
-    from gpuscale.answers.training.memory import Memory
+    from gpuscale.answers.training.asked import Memory
     from gpuscale.core.finetune.rl_step import RlCosts
     from gpuscale.core.habits import Habit
     from gpuscale.specs.model import ModelSpec

@@ -9,7 +9,7 @@ from typing import Any
 from gpuscale.answers.serve import Serve
 from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.measured import power_of, widths
-from gpuscale.answers.serve.tight import settled
+from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.validate.served_rows import kind_of, serve_asked
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.serving.choose import FoundReplica

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.answers.training.memory import Memory
+from gpuscale.answers.training.asked import Memory
 from gpuscale.answers.training.tune_case import FinetuneCase
 from gpuscale.answers.training.tune_memory import case_of
 from gpuscale.core.dataclasses import dataclass, replace

@@ -1,12 +1,26 @@
-"""Memory: what training or serving a model needs on each GPU, and whether it fits."""
+"""Questions about a layout that is given in full: memory, timeline; and about checkpoints."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from gpuscale.answers import options
-from gpuscale.answers.ask import PRETRAIN, SERVE, TRAIN, Asked, Swept, flag, refuse_others, text
+from gpuscale.answers.ask import (
+    PRETRAIN,
+    SERVE,
+    TRAIN,
+    Asked,
+    Swept,
+    amount,
+    flag,
+    refuse_others,
+    text,
+    whole,
+)
+from gpuscale.answers.job_options import moments, recipe
 from gpuscale.answers.layout_options import Degrees, help_of
+from gpuscale.answers.lifetime import Failing
+from gpuscale.answers.money import Priced
 from gpuscale.answers.training.tune_asked import Rollouts
 from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError
@@ -96,3 +110,73 @@ class Memory(Degrees, options.Machine, options.Wired, Rollouts, Swept):
         from gpuscale.answers.training.memory_train import training_document
 
         return training_document(self)
+
+
+@dataclass
+class Timeline(Degrees, options.Machine, options.Wired, Swept):
+    """One training step in time: passes, bubbles and exchanges of every pipeline stage.
+
+    The expected step of `gpuscale plan`, for a layout that you give; `-o step.trace.json` writes
+    it for ui.perfetto.dev.
+    """
+
+    NAME: ClassVar[str] = "timeline"
+    RESULTS: ClassVar[str] = "training.timeline_drawn:TimelineResult"
+    EXAMPLE: ClassVar[str] = (
+        "gpuscale timeline llama3-70b --gpus 64 --tp 8 --pp 4 --global-batch 32"
+    )
+    HEADLINES: ClassVar[str] = "step_s window_s bubble_frac"
+    model: Asked[str] = options.model(...)
+    _: KW_ONLY
+    seq_len: Asked[int | None] = options.seq_len()
+
+    def answer(self) -> Document:
+        """Lay the step out."""
+        from gpuscale.answers.training.timeline_drawn import timeline_document
+
+        return timeline_document(self)
+
+
+@dataclass
+class Checkpoint(options.Machine, Failing, Priced, Swept):
+    """Checkpoint of a model: size by part, time to save and load, best interval, what is lost.
+
+    Weights, fp32 master weights and optimizer states; gradients are not saved.
+    """
+
+    NAME: ClassVar[str] = "checkpoint"
+    EXAMPLE: ClassVar[str] = "gpuscale checkpoint llama3.1-405b --gpus 16384 --time 54d"
+    RESULTS: ClassVar[str] = "training.checkpoint_answer:CheckpointAnswer"
+    HEADLINES: ClassVar[str] = (
+        "checkpoint_bytes save.blocking_s save.write_s interval_s lost_frac n_interruptions"
+    )
+    model: Asked[str | None] = options.model()
+    _: KW_ONLY
+    params: Asked[float | None] = options.params()
+    gpus: Asked[int | None] = whole("GPUs of the job. [default: one node]", most=1e7)
+    recipe: Asked[str | None] = recipe("the software's, or mixed-adam")
+    software: Asked[str | None] = text(
+        "Framework whose states are saved, for their bytes. [default: 14 bytes a parameter]"
+    )
+    moments: Asked[str | None] = moments()
+    trainable: Asked[float | None] = amount(
+        "Trained parameters, where not all are (adapters).", "count", most=1e16
+    )
+    weights_only: Asked[bool] = flag("Weights alone, without states to go on from.")
+    writers: Asked[int | None] = whole(
+        "GPUs that hold distinct shards: all with ZeRO, TP x PP without. [default: all]", most=1e7
+    )
+    time: Asked[float] = amount(
+        "Time that the job computes, for interruptions and money.", "s", 30 * 86400.0, most=1e12
+    )
+
+    def answer(self) -> Document:
+        """Size it, time it, and place it in a run."""
+        if (self.model is None) == (self.params is None):
+            raise GpuscaleError(
+                "give a model or --params, one of them",
+                "for example `gpuscale checkpoint llama3.1-8b` or `--params 70e9`",
+            )
+        from gpuscale.answers.training.checkpoint_answer import checkpoint_document
+
+        return checkpoint_document(self)
