@@ -2,6 +2,8 @@
 
 import os
 import sys
+import time
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,15 +49,20 @@ LONGEST = (
     "test_fit_gemm",
     "test_answers",
 )
+QUICK_S = 1.0
+"""CPU time of all cases of a test; one that takes more is marked `slow`, but for these."""
+ALWAYS = ("test_numbers_are_as_kept", "test_doctests", "test_every_name_is_used")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    """Run the whole suite on the cores there are, where pytest-xdist is; `-n 0`: one process."""
+    """Where no test is named: the quick ones, on the cores there are; `-n 0`: one process."""
     option = config.option
     worker = hasattr(config, "workerinput") or "PYTEST_XDIST_WORKER" in os.environ
-    whole = not worker and (not config.args or config.args == config.getini("testpaths"))
-    if whole and getattr(option, "numprocesses", 0) is None and not option.usepdb:
+    unnamed = not worker and (not config.args or config.args == config.getini("testpaths"))
+    if unnamed and not option.markexpr and not option.keyword:
+        option.markexpr = "not slow"
+    if unnamed and getattr(option, "numprocesses", 0) is None and not option.usepdb:
         option.numprocesses = min(8, os.cpu_count() or 1)
         option.dist = "loadfile"  # what a file caches, it caches once
         option.loadscopereorder = False
@@ -65,3 +72,25 @@ def pytest_collection_modifyitems(items):
     """Start with the files that take longest, so that no process ends on one alone."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Note the CPU time of a test that is not marked `slow`."""
+    start_s = time.process_time()
+    try:
+        return (yield)
+    finally:
+        if item.get_closest_marker("slow") is None:
+            item.user_properties.append(("quick_s", time.process_time() - start_s))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Name the tests that should be marked `slow`: twice the limit, as machines differ."""
+    spent_s = Counter()
+    for report in terminalreporter.getreports("passed"):
+        test = report.nodeid.partition("[")[0]
+        spent_s[test] += dict(report.user_properties).get("quick_s", 0.0)
+    for test, seconds in spent_s.most_common():
+        if seconds > 2 * QUICK_S and not test.endswith(ALWAYS):
+            terminalreporter.line(f"to be marked slow: {test} took {seconds:.1f} s of CPU time")

@@ -55,6 +55,7 @@ def test_a_wrong_argument_and_a_bad_value_say_what_is_meant():
         assert told.value.__notes__ == [f"hint: {told.value.hint}"]
 
 
+@pytest.mark.slow
 def test_its_keys_are_known_to_mypy(tmp_path, monkeypatch):
     root = Path(__file__).parent.parent
     keys = runpy.run_path(str(root / "tools" / "answer_keys.py"))

@@ -26,6 +26,7 @@ reference = runpy.run_path(str(ROOT / "tools" / "reference.py"))
 PAGES = [page for page in tool["pages"]() if DOCS in page.parents]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(DOCS).as_posix())
 def test_commands_of_a_page_print_what_it_shows(page):
     wrong = []
@@ -37,6 +38,7 @@ def test_commands_of_a_page_print_what_it_shows(page):
     assert not wrong, "\n".join(wrong) + "\nrenew with `python tools/readme.py --update`"
 
 
+@pytest.mark.slow
 def test_the_gallery_is_what_is_answered(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     monkeypatch.delenv("GPUSCALE_SHOW", raising=False)
@@ -111,6 +113,7 @@ def test_reference_has_every_function_and_term():
     assert all(f"\n### {name}\n" in glossary for name in load_glossary())
 
 
+@pytest.mark.slow
 def test_pre_commit_hook_runs_on_every_file(tmp_path):
     text = (ROOT / ".pre-commit-hooks.yaml").read_text("utf-8")
     entry = shlex.split(re.search(r"entry: (.*)", text)[1])

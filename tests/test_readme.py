@@ -37,4 +37,6 @@ def test_difference_sees_a_changed_number_and_allows_dots():
 def test_ci_runs_the_test_command_of_the_readme():
     text = README.read_text(encoding="utf-8")
     assert "\n$ pytest\n" in text
-    assert 'step "tests" pytest\n' in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "`pytest -m slow`" in text
+    steps = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert 'step "tests" pytest\nstep "slow tests" pytest -m slow\n' in steps

@@ -25,6 +25,7 @@ def asked(name, *more):
     return "|".join([*LINES[name].split(), *more])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_price_site_and_own_mean_the_same_everywhere(capsys, name, tmp_path):
     own = tmp_path / "own.toml"

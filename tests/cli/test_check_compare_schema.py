@@ -140,6 +140,7 @@ def test_compare_refuses_what_is_no_answer(folder, capsys):
 SCHEMAS = [name for name in COMMANDS if name not in ("schema", "check")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_command_has_a_schema_of_its_envelope(name, capsys):
     code, out, _ = call(f"schema {name}", capsys)
@@ -149,6 +150,7 @@ def test_every_command_has_a_schema_of_its_envelope(name, capsys):
     assert json.loads(call(f"schema {name} --json", capsys)[1])["result"] == schema
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -218,6 +220,7 @@ def test_sweeps_fit_their_schema(line, capsys):
     assert problems(json.loads(out), schema) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_example_fits_the_schema(name, capsys):
     call(f"schema {name}", capsys)

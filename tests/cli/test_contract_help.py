@@ -54,6 +54,7 @@ def test_help_lists_every_command(capsys):
     assert [name for name in COMMANDS if not any(word == name for word in listed)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "loaded"),
     [

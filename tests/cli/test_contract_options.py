@@ -19,6 +19,7 @@ def call(line, capsys):
     return code, shown.out, shown.err
 
 
+@pytest.mark.slow
 def test_every_command_explains_its_example(capsys):
     silent = []
     for name in COMMANDS:

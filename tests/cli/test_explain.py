@@ -235,6 +235,7 @@ def kind_of(line, answer):
     return words[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [*FIXED, *drawn()])
 def test_every_formula_gives_its_value(line):
     answer = explained(line)

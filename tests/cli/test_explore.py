@@ -77,6 +77,7 @@ def said(app, where="#answer"):
     return str(app.query_one(where, Static).render())
 
 
+@pytest.mark.slow
 def test_keys_change_the_job_and_the_answer_is_redrawn():
     async def steps(app, pilot):
         assert "16 h100-sxm" in said(app)
@@ -96,6 +97,7 @@ def test_keys_change_the_job_and_the_answer_is_redrawn():
     driven(steps)
 
 
+@pytest.mark.slow
 def test_a_layout_is_pinned_compared_and_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -119,6 +121,7 @@ def test_a_layout_is_pinned_compared_and_written(tmp_path, monkeypatch):
     driven(steps)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_answered_is_said():
     async def steps(app, pilot):
         await pilot.press("e", *["backspace"] * 12, *"nomodel", "enter")

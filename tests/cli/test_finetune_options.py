@@ -99,6 +99,7 @@ def given(name: str, field: object) -> list[str]:
     return [flag, VALUES.get(name, "off" if switch else "2")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lora", "grpo"])
 @pytest.mark.parametrize(("command", "question"), [("memory", Memory), ("plan", Plan)])
 def test_no_option_is_ignored(capsys, method, command, question):

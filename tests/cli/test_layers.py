@@ -50,6 +50,7 @@ def asked_once(monkeypatch):
     return known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_the_default_is_a_summary_of_a_screen(by_default, asked_once, name):
     job = JOBS[name].split()
@@ -82,6 +83,7 @@ def test_a_detail_that_is_not_there_is_told_before_anything_is_written(by_defaul
     assert "it has summary, memory, figures" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_tone_is_of_the_data():
     assert plan("llama3-8b", gpus=64).document.summary[0].tone == "good"
     assert plan("llama3-70b", gpus=8).document.summary[0].tone == "bad"

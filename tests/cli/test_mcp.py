@@ -26,6 +26,7 @@ TOKEN = 4.0
 """Characters of a token in such texts."""
 
 
+@pytest.mark.slow
 def test_the_list_and_an_answer_are_short():
     listed = [about(name) for name in TOOLS]
     assert len(json.dumps(listed, separators=(",", ":"))) < 4_000 * TOKEN  # as it travels
@@ -90,6 +91,7 @@ def test_no_tool_writes_a_file():
         assert not {"save", "rows", "output_file"} & set(tool_schema(name)["properties"])
 
 
+@pytest.mark.slow
 def test_the_sdks_client_lists_and_calls():
     mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
     import anyio
@@ -112,6 +114,7 @@ def test_the_sdks_client_lists_and_calls():
     assert wrong.is_error and "no-such-model" in wrong.content[0].text
 
 
+@pytest.mark.slow
 def test_what_is_piped_in_is_answered_before_it_ends():
     pytest.importorskip("mcp", reason="the extra mcp is not installed")
     client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t"}}

@@ -33,6 +33,7 @@ DEGREES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(MODELS), st.sampled_from(SOFTWARE), DEGREES)
 @example("llama3-70b", "hf-deepspeed", {"tp": 1, "pp": 4, "cp": 1, "ep": 1})
@@ -76,6 +77,7 @@ OFFERED = {
 WORDS = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("software", OFFERED)
 @pytest.mark.parametrize("degree", WORDS)
 def test_what_a_framework_does_not_have_is_refused(software, degree):
@@ -100,6 +102,7 @@ def test_every_framework_says_what_it_has():
     assert without == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("software", ["torchtune", "litgpt", "prime-rl", "mlx", "axolotl", "trl"])
 @pytest.mark.parametrize("method", ["full", "lora", "dpo"])
 def test_a_free_plan_finds_a_layout(software, method):

@@ -82,6 +82,7 @@ def asked(layout, model, cluster, software):
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=16, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     model=st.sampled_from(
@@ -231,6 +232,7 @@ def fits_safely(found):
     return found.peak_bytes * found.memory_interval_factor_80 <= found.capacity_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wish",
     [

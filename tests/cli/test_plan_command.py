@@ -114,6 +114,7 @@ def test_published_405b_layout_is_near_the_measured_mfu(capsys):
     assert answer["result"]["mfu"] == pytest.approx(0.41, rel=0.1)
 
 
+@pytest.mark.slow
 def test_deepseek_v3_on_2048_h800(capsys):
     code, answer = result_of(
         capsys,

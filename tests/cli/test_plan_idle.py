@@ -13,6 +13,7 @@ def plan(capsys, *args):
     return code, capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "software", ["megatron-core", "torchtitan", "deepspeed-zero3", "fsdp", "jax", "nanotron"]
 )

@@ -35,6 +35,7 @@ def test_filter_and_kind(capsys):
     assert "200 GB/s" in rows[1]["figures"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*preset_names("gpu"), *preset_names("cluster")])
 def test_shown_preset_can_be_given_back(capsys, tmp_path, name):
     code, text, _ = out(capsys, "presets", "show", name)

@@ -33,6 +33,7 @@ FULL_STREAMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "code", "first"), STREAMS + (FULL_STREAMS if FULL else []))
 def test_closed_and_full_streams(line, code, first):
     done = subprocess.run(

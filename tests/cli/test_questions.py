@@ -36,6 +36,7 @@ def interval(result, quantity):
     return result[quantity] / (1 + WITHOUT_INTERVAL), result[quantity] / (1 - WITHOUT_INTERVAL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", list(asked()))
 def test_the_first_command_that_a_person_types_is_right(row):
     done = invoke(*shlex.split(row["command"]), "--json")

@@ -92,6 +92,7 @@ def test_a_collective(op, cluster, gpus, size, figure, factor):
     never_worse(line, cluster, figure, factor, *TIMES)
 
 
+@pytest.mark.slow
 @quick
 @given(
     st.sampled_from(["llama3-8b", "qwen3-30b-a3b"]),
@@ -171,6 +172,7 @@ def test_what_got_worse_once(job):
     never_worse(line, where, figure, factor, *paths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_plan(figure):
     """The fastest layout, which is the proposed one or named beside it."""
@@ -231,6 +233,7 @@ def numbers(value, name=""):
     return {name: value} if isinstance(value, (int, float)) else {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", JOBS)
 def test_files_compare_and_schema(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -245,6 +248,7 @@ def test_files_compare_and_schema(line, tmp_path, monkeypatch):
     assert headline and headline in (tmp_path / "a.md").read_text("utf-8").replace("\\", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", JOBS)
 def test_a_preset_by_name_is_the_preset_by_path(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -19,6 +19,7 @@ def answer(*args, code=0):
     return json.loads(done.stdout)["result"]
 
 
+@pytest.mark.slow
 def test_rate_within_limits_on_given_gpus():
     r = answer(
         "llama3.1-70b", "--gpus", "8", *CHAT, "--rate", "5/s", "--ttft", "500ms", "--tpot", "40ms"
@@ -70,6 +71,7 @@ def test_the_host_takes_turns_with_drafts_before_sglang_0_5_12():
     assert old > 1.05 * new
 
 
+@pytest.mark.slow
 def test_fewest_gpus_grow_with_the_rate():
     small, large = (
         answer("llama3.1-70b", *CHAT, "--rate", rate, "--tpot", "p95:30ms")["n_gpus"]
@@ -200,6 +202,7 @@ def test_bad_input_is_told_in_one_line(args, words):
     assert "hint:" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [
@@ -243,6 +246,7 @@ def trace_file(tmp_path, text):
     return str(file)
 
 
+@pytest.mark.slow
 def test_trace_over_time(tmp_path):
     rows = [f"{0.25 * i},800,100" for i in range(400)]  # 4/s for 100 s, then 1/s
     rows += [f"{100 + i},800,100" for i in range(200)]
@@ -267,6 +271,7 @@ def test_launches_without_graphs_run_beside_the_gpu():
     assert eager["tpot_mean_s"] > 1.3 * graphs["tpot_mean_s"]
 
 
+@pytest.mark.slow
 def test_a_day_follows_its_curve(tmp_path):
     """Four replicas at a peak of 60/s; the valley is a quarter, and needs one."""
     common = ("llama3-8b", "--gpu", "h100", "--ttft", "p95:500ms", "--tpot", "p95:30ms")
@@ -376,6 +381,7 @@ def test_pareto_is_a_frontier(tmp_path):
     assert "<svg" in picture.read_text()
 
 
+@pytest.mark.slow
 def test_matched_pools_are_tried_beside_replicas():
     args = ("llama3-8b", "--gpus", "4", "--input", "6000", "--output-len", "300", "--tpot", "15ms")
     r = answer(*args, "--disagg", "auto")
@@ -414,6 +420,7 @@ def test_weights_on_the_host():
     assert experts["tpot_mean_s"] < slow  # 22 of 235 billion are met
 
 
+@pytest.mark.slow
 def test_cheapest_kind_of_gpu():
     args = ("llama3.1-8b", "--rate", "10/s", "--ttft", "1s", "--tpot", "50ms")
     kinds = ("--gpu", "h100,l40s,a100-sxm-80gb")
@@ -664,6 +671,7 @@ TRACES = (  # file, its text, other options, requests, share of the prompts foun
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "text", "more", "requests", "hit"), TRACES)
 def test_public_traces_are_read_as_they_are(tmp_path, name, text, more, requests, hit):
     path = tmp_path / name

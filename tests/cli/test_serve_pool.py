@@ -19,6 +19,7 @@ def answer(*args, code=0):
     return json.loads(done.stdout)["result"]
 
 
+@pytest.mark.slow
 def test_each_model_has_the_fewest_gpus_that_serve_it():
     r = answer(*LARGE, "--gpus", "8", *CHAT, *EMBED)
     assert r["meets"]
@@ -44,6 +45,7 @@ def test_each_model_has_the_fewest_gpus_that_serve_it():
     )
 
 
+@pytest.mark.slow
 def test_small_models_share_a_gpu_where_the_gpus_are_too_few():
     apart = answer("qwen3-8b", "--gpus", "2", *TWO)
     assert [m["slowdown"] for m in apart["models"]] == [1, 1]
@@ -60,6 +62,7 @@ def test_small_models_share_a_gpu_where_the_gpus_are_too_few():
         assert f"--gpu-memory-utilization {two['memory_frac']:g}" in two["launch"][0]
 
 
+@pytest.mark.slow
 def test_what_two_processes_together_miss_is_not_shared(tmp_path):
     alone = answer("qwen3-8b", "--gpu", "l40s", "--rate", "1/s")["tpot_p95_s"]
     limit = ("--tpot", f"p95:{1.2e3 * alone:.3g}ms")
@@ -71,6 +74,7 @@ def test_what_two_processes_together_miss_is_not_shared(tmp_path):
     assert done.stdout.startswith("2 models do not fit on 1 l40s: 2 are needed.")
 
 
+@pytest.mark.slow
 def test_a_model_that_nothing_serves_is_named():
     done = invoke("serve", *LARGE[:-1], "p95:1ms", *CHAT)
     assert done.returncode == 1

@@ -20,6 +20,7 @@ def test_it_is_short_and_says_when_to_use_it():
     assert "80 % interval" in TEXT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", LINES)
 def test_a_command_of_it_answers(line, monkeypatch, capsys):
     monkeypatch.chdir(ROOT / "docs" / "examples")

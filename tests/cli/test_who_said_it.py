@@ -59,6 +59,7 @@ def test_a_job_says_its_layout_and_who_said_it(command, named):
     assert {name: result["said_by"][name] for name in wanted} == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [*JOBS, "serve llama3-8b --gpu h100 --rate 1", "memory llama3-8b --gpu h100 --serve"]
 )

@@ -58,6 +58,7 @@ def random_line(rng, name):
     return [word for part in parts for word in part]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in COMMANDS])
 def test_a_line_is_read_as_typer_reads_it(name, by_typer):
     rng = random.Random(name)

@@ -39,6 +39,7 @@ def test_faster_hardware_is_never_slower(m, n, k, more_flop, more_bw):
     assert h100(m, n, k, bw=3.35e12 * more_bw) <= base * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(DIM, DIM, DIM, st.floats(1, 64), st.sampled_from(["hopper", "ada", "blackwell", "ampere"]))
 def test_more_rows_never_take_less_time(m, n, k, more, arch):
     arch = load_arch(arch)

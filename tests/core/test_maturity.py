@@ -56,6 +56,7 @@ ONE_JOB = (
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "etp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", ONE_JOB)
 def test_a_plan_its_file_and_its_pins_say_one_time(job, tmp_path):
     """How far a job was tuned is judged by what the job is, not by who says its layout."""
@@ -140,6 +141,7 @@ def test_experts_exchange_as_the_network_and_the_recipes_have_it(cluster, dispat
     assert settled(JobSettings(), software, dense, place, wide) == JobSettings()
 
 
+@pytest.mark.slow
 def test_the_launch_file_exchanges_as_the_plan_does(tmp_path):
     """Chunks over the model's layers and its two ends are a layout that is written too."""
     path = tmp_path / "run.sh"
@@ -173,6 +175,7 @@ def test_no_interval_begins_below_the_roofline():
     assert r["roofline_s"] <= r["step_low_s"]
 
 
+@pytest.mark.slow
 def test_a_mixture_is_recomputed_as_its_published_recipes_are(tmp_path):
     """DeepSeek-V3 (arXiv:2412.19437, table 1): 14.8T tokens in 2.664M hours of 2,048 H800."""
     path = tmp_path / "run.sh"

@@ -250,6 +250,7 @@ def test_why_names_an_exceeded_limit():
     assert why_worse(worse, best, [row]) == "communication-bound 2.5x: TP 8 against at most 3.2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "cluster", "n_gpus"),
     [("llama3-8b", "dgx-a100", 32), ("llama3-70b", "dgx-h100", 64), ("mixtral-8x7b", "aws-p5", 16)],

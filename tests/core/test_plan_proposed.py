@@ -22,6 +22,7 @@ def searched(software="megatron-core", fit_factor=1.0, model="llama3-70b", n_gpu
     return problem, search(problem, default_space(facts, 8), 3)
 
 
+@pytest.mark.slow
 def test_the_best_does_not_depend_on_how_it_is_asked():
     problem, result = searched()
     space = default_space(problem.facts, 8)

@@ -93,6 +93,7 @@ BEST = {
 SIZES = {"budget": "fastest", "mfu_at_least": "most"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "software", "wishes"),
     [

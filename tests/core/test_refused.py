@@ -105,6 +105,7 @@ def asked(software, words, instead=""):
     return [model, "--gpu", "h100", "--gpus", gpus, "--software", software, *options]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table", "why", "software", "words", "instead"), ROWS)
 def test_a_row_is_refused_and_what_is_beside_it_is_not(
     table, why, software, words, instead, capsys

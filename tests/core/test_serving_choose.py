@@ -34,6 +34,7 @@ def candidates(most=8):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wanted",
     [Wanted(LIMITS, 6.0, 8), Wanted(LIMITS, 30.0, None), Wanted(Limits(), None, 4)],
@@ -162,6 +163,7 @@ def test_more_refusals_of_experts():
 LONG = Demand(Lengths("fixed", 500), Lengths("exp", 2_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pools", [False, True])
 def test_many_in_flight_are_seen_in_their_steady_state(pools):
     """A thousand and more decode at a time, and 1,000 requests do not fill the replica once.

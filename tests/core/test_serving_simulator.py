@@ -228,6 +228,7 @@ def test_closed_loop_keeps_the_concurrency():
 # queueing theory
 
 
+@pytest.mark.slow
 def test_md1_wait():
     """One-token answers, one prompt a pass: M/D/1, wait rho D / (2 (1 - rho))."""
     service = 0.010
@@ -261,6 +262,7 @@ def test_same_seed_same_bits():
     assert one == two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "error"), [(1.0, 0.02), (3.0, 0.03), (5.0, 0.05), (6.5, 0.08)])
 def test_formula_brackets_the_simulator(rate, error):
     inputs, outputs = Lengths("lognormal", 800, 0.6), Lengths("fixed", 200)

@@ -93,6 +93,7 @@ CASES = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(CASES, st.data())
 def test_parts_add_up_and_the_ideal_is_a_lower_bound(case, data):

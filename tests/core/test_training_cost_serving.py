@@ -142,6 +142,7 @@ def test_energy_and_money():
         bill.power_w(8, 700, pue=0.9)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 100_000))
 def test_prefill_is_the_sum_of_its_tokens(seq_len):
     """Causal prefill is decoding every position against half of the context on average."""

@@ -277,6 +277,7 @@ def judged_rows():
         yield row, asked(*model, *engine, *said, f"--measured={row['symptom']}")
 
 
+@pytest.mark.slow
 def test_runs_of_other_threads_are_judged_as_they_turned_out():
     rows = [(r, d) for r, d in judged_rows() if r["quality"] == "full"]
     right = sum(d["verdict"] == r["verdict"] for r, d in rows)

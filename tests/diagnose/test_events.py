@@ -82,6 +82,7 @@ def run(program, event, noise, rng):
     return "\n".join(lines), said, at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "event", ["", "shift", "stall", "save", "evaluation", "memory grows", "slow rank"]
 )

@@ -13,6 +13,7 @@ CASES = read_toml(Path(__file__).with_name("printed.toml"))["case"]
 EXCERPTS = read_toml(Path(__file__).with_name("excerpts.toml"))["case"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", EXCERPTS, ids=[c["source"] for c in EXCERPTS])
 def test_an_excerpt_of_a_public_log_is_read(case):
     log = read_log(io.BytesIO((case["text"] + "\n").encode()))

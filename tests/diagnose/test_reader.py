@@ -139,6 +139,7 @@ def test_every_pattern_compiles_and_has_a_literal_that_can_be_screened():
         assert all(group in table.row.groupindex for _, _, group in table.columns)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_log():
     class Endless(io.RawIOBase):
         left = 6

@@ -18,6 +18,7 @@ BOMBS = tool["bombs"]()
 GEMM = Path(__file__).parents[2] / "gpuscale" / "data" / "validation" / "gemm.csv"
 
 
+@pytest.mark.slow
 def test_no_text_of_an_answer_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert tool["attack_scripts"](30, seed=3) == 0
@@ -52,6 +53,7 @@ def others():
     return tool["other_bombs"]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["log-0-0", "log-1-0", "log-5-11", "log-inf", "model-deep"])
 def test_bombs_for_other_readers_end_too(name, others, tmp_path):
     command, file, (parts, times) = others[name]

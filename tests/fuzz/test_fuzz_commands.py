@@ -18,6 +18,7 @@ tool = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "fuzz.
 FILES = tool["base_files"]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_bad_input_is_refused_in_one_line(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -51,6 +51,7 @@ def test_every_word_means_one_entry():
     assert len(words) == len(set(words))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", sorted({e.command for e in ENTRIES.values() if e.command}))
 def test_commands_run(line, capsys):
     fewer = re.sub(r"(plan .*--gpus )\d+", r"\g<1>64", line)  # as typed, of a smaller job

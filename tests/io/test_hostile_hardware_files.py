@@ -73,6 +73,7 @@ def check(make, table):
         assert not isinstance(value, float) or 0 <= value <= 1e30
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(GPU)), VALUES)
 def test_any_value_of_a_gpu_key(key, value):

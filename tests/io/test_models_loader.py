@@ -98,6 +98,7 @@ def test_a_folder_is_not_taken_for_a_preset(tmp_path, monkeypatch):
     assert "holds no config.json" in refused("./gpt2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alias", sorted(preset_aliases("model")))
 def test_aliases_lead_to_presets(alias):
     assert load_model(alias).spec.name in preset_names("model")
@@ -236,6 +237,7 @@ JUNK = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(name=st.sampled_from(sorted(CASES)), data=st.data(), value=JUNK)
 def test_any_key_may_be_broken(name, data, value):
@@ -272,6 +274,7 @@ def test_any_bytes_are_refused(data):
         piped(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=80))
 def test_any_name_is_refused(name):

@@ -80,6 +80,7 @@ TABLES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(TABLES)
 def test_any_table_comes_back(table):
     assert parse_toml(table_to_toml(table), "x") == table

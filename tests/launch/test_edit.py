@@ -21,6 +21,7 @@ RECORDED = {"megatron-bridge": "megatron"}
 UNKNOWN = {"megatron-bridge": ("gpt3-175b", "mixtral-8x7b")}  # without a recipe
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_changed_file_is_read_as_the_layout_that_was_wanted(kind):
     rows = json.loads((DATA / f"{RECORDED.get(kind, kind)}.json").read_text("utf-8"))["rows"]

@@ -34,6 +34,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_hostile_launch_files(name, tmp_path):
     path = tmp_path / name

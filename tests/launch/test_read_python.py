@@ -105,6 +105,7 @@ CASES = [  # program, files near it, what it says
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "near", "wanted"), CASES)
 def test_values_of_a_program_are_found_where_they_stand(program, near, wanted):
     def look(path):
@@ -156,6 +157,7 @@ def test_a_line_starts_the_program_that_trains_wherever_it_stands(tmp_path, caps
     assert "gpt2" in printed and "sequences of 64" in printed and "train_rm.py" in printed
 
 
+@pytest.mark.slow
 def test_options_go_over_the_recipe_that_a_program_is_given():
     recipe = "model_name_or_path: a/b-7b\nuse_peft: true\nload_in_4bit: true\nlora_r: 4\n"
     line = "accelerate launch --num_processes 2 run_sft.py conf.yaml --load_in_4bit=false"

@@ -141,6 +141,7 @@ def tuned(draw):
     return framework, asked
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(tuned(), st.sampled_from(("torchrun", "slurm")))
 def test_a_fine_tuning_job_is_read_back_as_it_was(job, wrapper):
@@ -180,6 +181,7 @@ def rolled_out(draw):
     return framework, asked
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(rolled_out(), st.sampled_from(("torchrun", "slurm")))
 def test_a_job_of_rl_is_read_back_as_it_was(job, wrapper):

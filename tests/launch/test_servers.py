@@ -40,6 +40,7 @@ def test_a_replica_over_machines_says_rank_and_head():
         serving_script(job, "dstack")
 
 
+@pytest.mark.slow
 def test_options_of_a_file_say_how_long_prompts_wait(tmp_path, capsys):
     """TensorRT-LLM, LLM API: `attention_dp_config` with `enable_balance` and `timeout_iters`."""
     asked = "serve deepseek-r1 --gpu b200 --gpus 8 --dp-attention 8 --ep 8 --engine trtllm"

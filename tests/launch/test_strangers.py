@@ -79,6 +79,7 @@ def test_a_model_that_is_served_by_its_name_is_named():
     assert found.model_name == "a/b"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("said", "method"), [("", "full"), ("--with_lora True", "lora")])
 def test_what_a_branch_calls_that_is_not_taken_is_not_read(said, method):
     line = f"python own.py --model_name_or_path a/b --per_device_train_batch_size 1 {said}"

@@ -54,6 +54,7 @@ def job_of(row):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", READ_BACK)
 def test_the_files_are_those_that_the_parser_took(framework):
     recorded = json.loads((DATA / f"{framework}.json").read_text("utf-8"))
@@ -75,6 +76,7 @@ def grouped(words):
     return sorted((tuple(words[a:b]) for a, b in zip(starts, ends, strict=True)), key=str)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", READ_BACK)
 def test_what_is_written_is_read_back(framework):
     rows = json.loads((DATA / f"{framework}.json").read_text("utf-8"))["rows"]

@@ -29,7 +29,7 @@ from gpuscale.io.text import read_rows
 sys.path.insert(0, str(Path(__file__).parent.parent / "render"))
 from browser import AGAIN, at_width, axe_core, chromium, page, violations
 
-pytestmark = AGAIN
+pytestmark = [pytest.mark.slow, AGAIN]
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"

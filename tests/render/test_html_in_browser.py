@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from browser import AGAIN, at_width, axe_core, chromium, page, violations  # noqa: E402
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(
         chromium() is None,
         reason="no Chromium here (apt-get install chromium): the report was not tried in a browser",

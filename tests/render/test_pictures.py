@@ -111,6 +111,7 @@ PICTURES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "keys"), PICTURES)
 def test_commands_draw(line, keys, tmp_path, capsys):
     names = [f"x.{key}.svg" for key in keys or []] or ["x.svg"]

@@ -13,6 +13,7 @@ fit_collectives = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(fit_collectives)
 
 
+@pytest.mark.slow
 def test_shipped_constants_come_from_the_script():
     links = fit_collectives.fit_all(fit_collectives.measured())
     assert len(links) >= 8

@@ -14,6 +14,7 @@ spec.loader.exec_module(fit_gemm)
 GROUPS = fit_gemm.groups()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", sorted(GROUPS), ids="-".join)
 def test_shipped_constants_and_table_come_from_the_script(group):
     arch, key = group

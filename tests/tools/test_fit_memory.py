@@ -35,6 +35,7 @@ def runs(tool):
     return [r for r in rows if r.memory_bytes and r.layout and r.model and r.quality == "good"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mape"), [("megatron", 1.5), ("megatron-deepspeed", 5.6), ("torchtitan", 4.0)]
 )

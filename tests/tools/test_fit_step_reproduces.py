@@ -19,6 +19,7 @@ def load_tool():
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TOOL.exists(), reason="the fitting script is not installed")
 def test_shipped_values_are_the_optimum():
     import numpy as np

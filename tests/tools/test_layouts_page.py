@@ -24,6 +24,7 @@ def test_page_has_every_case():
     assert [row[0] for row in shown_rows()] == [case.name for case in tool["CASES"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("i", [1, 3, 4])
 def test_table_is_what_plan_says(i):
     shown, now = shown_rows()[i], tool["cells"](tool["CASES"][i])

@@ -10,6 +10,8 @@ from gpuscale import api
 from gpuscale.answers.validate import scores as sections_of
 from gpuscale.evidence.rows_named import rows_of
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = 6
 """Of the served rows one in six is asked here: each is a simulated server, all take minutes."""

@@ -94,6 +94,7 @@ def test_the_stated_interval_holds_about_80_percent(counted, scored):
     assert 0.72 <= everything <= 0.95
 
 
+@pytest.mark.slow
 def test_layout_choice_on_the_own_copy():
     choices = layout_choices(predict_layout_rows(own_copy("layouts")))
     total = choices[-1]
@@ -222,6 +223,7 @@ def test_an_unknown_gpu_is_no_other():
     assert row.reason == "unknown GPU `Frobnicator 9000`"
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.dictionaries(
@@ -332,6 +334,7 @@ def test_rank_correlation():
     assert spearman([1, 2, 3, 4], [4, 3, 2, 1]) == -1.0
 
 
+@pytest.mark.slow
 def test_own_copy_has_citations():
     assert all(row["citation"] for row in read_rows(own_copy("training_runs")))
     assert len(own_runs("layouts")) == 1111

@@ -205,6 +205,7 @@ def compare(kind: str, n_gpus: int, capacity_bytes: float, **pins: object) -> No
     assert got == pytest.approx(want, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capacity_gb", [80, 7, 2])
 @pytest.mark.parametrize(("kind", "n_gpus"), [("dense", 8), ("dense", 32), ("moe", 16)])
 def test_search_equals_brute_force(kind: str, n_gpus: int, capacity_gb: float) -> None:
@@ -285,6 +286,7 @@ def test_closest_of_tiny_spaces(kind: str, pins: dict[str, object]) -> None:
     assert {k: v.peak_bytes for k, v in found.items()} == pytest.approx(least, rel=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     tp=st.sampled_from([(1,), (2,), (1, 4), (8,)]),
@@ -332,6 +334,7 @@ def test_search_uses_the_step_and_memory_models() -> None:
         assert against(found.layout, p.facts) is None
 
 
+@pytest.mark.slow
 def test_closest_is_the_least_memory() -> None:
     p = problem("dense", 8, 1e9)
     space = small("dense", 8, 1e9, cp=(1,), offload_optimizer=(False,))
@@ -345,6 +348,7 @@ def test_closest_is_the_least_memory() -> None:
         assert closest.peak_bytes == peak_bytes(p, closest.layout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*preset_names("software"), "pp_exposed_frac", "tp_exposed_frac"])
 def test_overlap_is_off_where_that_is_faster(name):
     """Whatever the exposed shares of a family, no overlap that is pinned beats the choice."""
@@ -396,6 +400,7 @@ def random_job(seed: int) -> tuple[Problem, Space]:
     return p, replace(space, ep=ep, vpp=(2,), **pins)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(int(os.environ.get("GPUSCALE_JOBS", "40"))))
 def test_random_jobs_however_they_are_asked(seed: int) -> None:
     """What is proposed, and the fastest, are those of every layout tried, whatever is shown."""
@@ -444,6 +449,7 @@ def best_of(p: Problem, space: Space) -> tuple[float, float]:
     return found.best.weighed_s, found.fastest.step_s
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(KINDS, st.sampled_from([80e9, 7e9, 3e9]), st.sampled_from(FIGURES), st.floats(1.01, 4.0))
 def test_better_hardware_is_never_worse(job, capacity, figure, factor):
@@ -462,6 +468,7 @@ def test_better_hardware_is_never_worse(job, capacity, figure, factor):
 PINNED = ("tp", "pp", "cp", "ep", "micro_batch_size", "recompute", "zero_stage", "schedule")
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(KINDS, st.sampled_from([80e9, 7e9, 3e9]), st.data())
 def test_a_pin_removed_is_never_worse(job, capacity, data):

@@ -45,6 +45,7 @@ JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: f"{job[0]}-{job[1]}-{job[2]:g}GB")
 def test_a_search_does_no_more_work_than_it_did(job):
     """(evaluated, too large, dominated, bounded); a change of a bound changes them: renew them."""
