@@ -27,6 +27,10 @@ class GpuscaleError(Exception):
             self.add_note(f"hint: {hint}")
 
 
+class MissingFile(GpuscaleError):
+    """A file that is not there; the message begins with its path."""
+
+
 class RuleError(GpuscaleError):
     """A layout that a framework, or the model, does not allow."""
 

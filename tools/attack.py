@@ -569,7 +569,86 @@ def other_bombs() -> Mapping[str, tuple[tuple[str, ...], str, Parts]]:
             ('{"result": ' * 90_000, "[" * 90_000, '{"inputs": ' + "9" * 300_000)
         ):
             made[f"answer-{name}{j}"] = ((name,), "a.json", ([text], 1))
+    return made | asked_bombs()
+
+
+def asked_bombs() -> Mapping[str, tuple[tuple[str, ...], str, Parts]]:
+    """Name -> (command, file name, parts): what a person may name in other questions."""
+    made: dict[str, tuple[tuple[str, ...], str, Parts]] = {}
+
+    def put(name: str, line: str, file: str, text: str | Iterable[str], times: int = 1) -> None:
+        parts = [text] if isinstance(text, str) else text
+        made[name] = tuple(line.split()), file, (parts, times)
+
+    grid = "question = 'plan'\n[common]\nmodel = 'llama3-8b'\n[grid]\n"
+    many = "[" + "1," * 150_000 + "]"
+    put("study-grid", "study --out /dev/null", "s.toml", f"{grid}gpus = {many}\n")
+    keys = ("gpus", "tp", "pp", "cp", "ep", "zero", "micro_batch", "seq_len")
+    rows = "".join(f"{k} = {list(range(1, 60))}\n" for k in keys)
+    put("study-keys", "study --out /dev/null", "s.toml", grid + rows)
+    job = "[[job]]\ncommand = 'model gpt2'\n"
+    put("check-jobs", "check", "j.toml", job, times=100_000)
+    sweep = (
+        "'collective all-reduce h100 --bytes 1GB --sweep inner=1..100000:500 --sweep top_k=1..9'"
+    )
+    put("check-sweeps", "check", "j.toml", f"[[job]]\ncommand = {sweep}\n", times=40)
+    put("plan-job", "plan --job", "p.toml", "model = 'llama3-8b'\ngpus = " + "9" * 200_000)
+    put("plan-dots", "plan --job", "p.toml", "a" + ".a" * 100_000 + " = 1\n")
+    put("trace-rows", "serve llama3-8b --gpu h100 --trace", "t.csv", _requests("1", "1", 400_000))
+    for j, (step, tokens) in enumerate((("1e-300", "1"), ("1e300", "9"), ("0", "9" * 18))):
+        rows_of = _requests(step, tokens, 20_000)
+        put(f"trace-{j}", "serve llama3-8b --gpu h100 --gpus 8 --trace", "t.csv", rows_of)
+    lines = '{"timestamp": 1, "input_length": 9, "output_length": 9, "hash_ids": ' + "[" * 9000
+    put("trace-json", "serve llama3-8b --gpu h100 --trace", "t.jsonl", lines + "\n", times=90)
+    state = {"log_history": [{"step": i, "loss": 1.0, "step_time": 1e9} for i in range(200_000)]}
+    put("state-json", "diagnose", "trainer_state.json", json.dumps(state))
+    event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1e300, "dur": 1e300, "pid": 0},'
+    events = ['{"traceEvents": [', *[event] * 300_000, "{}]}"]
+    put("events-json", "diagnose", "trace.json", events)
+    put("log-json", "diagnose", "run.jsonl", '{"a":' * 900 + "1" + "}" * 900 + "\n", times=900)
+    levels = f"name = 'x'\ngpu = 'h100-sxm'\n{'[[levels]]' + chr(10) + 'gpus = 8' + chr(10)}"
+    put("cluster-levels", "network --gpus 64", "c.toml", levels + "[[levels]]\ngpus = 8\n" * 90_000)
+    repeats = "name = 'x'\nhidden_size = 8\nvocab_size = 8\nlayers = '{}'\n"
+    put("model-layers", "model", "m.toml", repeats.format("999999999 x (a+b)"))
+    put("model-brackets", "model", "m.toml", repeats.format("2 x (" * 9000))
+    put("cables", "network check", "c.csv", ["from,to\n", *["a:1,b:1\n"] * 400_000])
+    put(
+        "own-runs",
+        "calibrate",
+        "r.csv",
+        ["source,gpu,m,n,k,dtype,time_us\n", *["a,H100,8,8,8,bf16,1\n"] * 90_000],
+    )
+    put(
+        "calibration",
+        "matmul-time h100 8 8 8 --calibration",
+        "c.toml",
+        "[a]\n" + "b = 1\n[a.c]\n" * 90_000,
+    )
+    changes = "--set gpu" + ".x" * 50_000 + "=1"
+    put("set-dots", f"memory --gpus 8 {changes}", "config.json", json.dumps(MODEL))
+    huge = "--set gpu.hbm_bytes=" + "9" * 100_000
+    put("set-digits", f"memory --gpus 8 {huge}", "config.json", json.dumps(MODEL))
+    put(
+        "set-many",
+        "memory --gpus 8" + " --set gpu.hbm_bytes=1GB" * 4000,
+        "config.json",
+        json.dumps(MODEL),
+    )
+    points = "--sweep seq-len=1..99999999999:999999999"
+    put("sweep-points", f"memory --gpus 8 {points}", "config.json", json.dumps(MODEL))
+    answer = {"schema": 1, "command": "plan", "inputs": {"model": "llama3-8b", "gpus": 8}}
+    layout = {"tp": 10**18, "pp": 10**9, "stage_layers": [1] * 400_000, "n_gpus": 10**300}
+    for name in ("launch", "compare"):
+        text = json.dumps(answer | {"result": {"layout": layout, "step_s": 1e300}})
+        put(f"saved-{name}", name, "a.json", text)
     return made
+
+
+def _requests(step: str, tokens: str, n: int) -> Iterator[str]:
+    """Rows of a traffic trace."""
+    yield "timestamp,input_length,output_length\n"
+    for i in range(n):
+        yield f"{i * float(step)!r},{tokens},{tokens}\n"
 
 
 def bombed(

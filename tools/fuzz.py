@@ -1,17 +1,21 @@
 """Throw bad input at every command; whatever comes, the contract of exit codes must hold.
 
-Each case is the command's own example, changed: values replaced by nasty ones, options added from
-the command's own list, words dropped or doubled, preset names replaced by broken TOML and JSON
-files. It runs in this process and must end in time, with exit code 0, 1 or 2, and must not print
-NaN or infinity; code 2 means an empty stdout and one error line with at most one hint.
+Each case is a line of the command, its example or one that the documents show or whose answer is
+kept, changed: values replaced by nasty ones, options added from the command's own list, words
+dropped or doubled, preset names, logs, launch files and saved answers replaced by broken ones. It
+runs in this process and must end in time, with exit code 0, 1 or 2, and must not print NaN or
+infinity; code 2 means an empty stdout and one error line with at most one hint.
 
-    python tools/fuzz.py --cases 2000 [--seed 1] [command ...]
+    python tools/fuzz.py --cases 2000 [--seed 1] [--seconds 450] [command ...]
+
+`--seconds` are shared among the commands: each is tried until its cases or its seconds are over.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import io
 import json
 import os
@@ -171,6 +175,7 @@ MILD = [
 PATH_WRITING = {"--output", "-o", "--junit", "--out", "--save", "--install-completion", "--rows"}
 LIMIT_S = {
     "plan": 5.0,
+    "timeline": 3.0,
     "launch-check": 5.0,
     "serve": 10.0,
     "validate": 15.0,
@@ -180,7 +185,14 @@ LIMIT_S = {
 FINITE = re.compile(
     r"(?<![^\s(])[+-]?(nan|inf|infinity(?! cache| fabric))(?![^\s),;%])", re.IGNORECASE
 )
-PRESETS = Path(__file__).resolve().parent.parent / "presets"
+ROOT = Path(__file__).resolve().parent.parent
+PRESETS = ROOT / "presets"
+STANDS_FOR = {"jobs.toml": "jobs", "train.sh": "run.sh", "run.sh": "run.sh"}
+STANDS_FOR |= {"train.log": "train.log", "nccl.log": "train.log", "cables.csv": "my_runs.csv"}
+STANDS_FOR |= dict.fromkeys(("old.json", "new.json", "h100.json", "b200.json"), "answer")
+ANSWERS = ("plan", "moe", "bridge", "titan", "serve", "zero", "fsdp", "jax", "nanotron")
+STANDS_FOR |= {f"{name}.json": "plan.json" for name in ANSWERS}
+"""Names of files in command lines, and what kind of file stands there."""
 
 
 class Hang(BaseException):
@@ -228,6 +240,17 @@ def base_files() -> dict[str, list[str]]:
         "answer": [json.dumps(answer, indent=1)],
         "jobs": [jobs + "require = ['time_s<=1us']"],
     }
+    for path in sorted((ROOT / "docs" / "examples").iterdir()):
+        files[path.name] = [path.read_text("utf-8")]
+    excerpts = (ROOT / "tests" / "diagnose" / "excerpts.toml").read_text("utf-8")
+    files["train.log"] = [json.loads(t) for t in re.findall(r'^text = (".*")$', excerpts, re.M)]
+    files["plan.json"], files["run.sh"] = [], []
+    serve = "serve llama3-8b --gpu h100 --rate 1 --input 512 --output-len 64"
+    for line in ("plan llama3-8b --gpus 16", "memory llama3-8b --gpus 8 --software fsdp", serve):
+        files["plan.json"].append(run_case([*line.split(), "--json"], b"", 10.0)[1])
+    for text in files["plan.json"]:
+        _, out, _, _ = run_case(["launch", "-", "--json"], text.encode(), 10.0)
+        files["run.sh"].append(json.loads(out)["result"]["text"])
     for kind in ("gpu", "cluster", "model"):
         found = sorted((PRESETS / kind).glob("*.toml"))
         files[kind] = [p.read_text("utf-8") for p in found if not p.name.startswith("_")][::5]
@@ -296,29 +319,48 @@ def example_of(name: str) -> list[str]:
     return shlex.split(re.split(r"[>|<]", question_of(name).EXAMPLE)[0])[1:]
 
 
+def lines_of(name: str) -> list[list[str]]:
+    """Words of the command's example, and of the lines that documents show or tests keep."""
+    kept = (ROOT / "tests" / "data" / "answers" / "commands.txt").read_text("utf-8").splitlines()
+    with (ROOT / "tests" / "data" / "questions.csv").open(encoding="utf-8", newline="") as file:
+        kept += [row["command"] for row in csv.DictReader(file)]
+    for page in sorted(ROOT.glob("docs/**/*.md")):
+        kept += re.findall(r"^(?:\$ )?gpuscale ([a-z].*[^\\\n])$", page.read_text("utf-8"), re.M)
+    kept += ["diagnose train.log", "diagnose train.log nccl.log --gpu h100 --gpus 16"]
+    kept += ["launch-check train.sh --model llama3-8b --gpus 8", "launch-check train.sh --show all"]
+    found = {}
+    for line in kept:
+        with contextlib.suppress(ValueError):  # a quotation mark of prose
+            words = shlex.split(re.split(r"[>|<#]", line)[0])
+            if words[:1] == [name] and not PATH_WRITING.intersection(words):
+                found[tuple(words)] = words
+    return [example_of(name), *found.values()]
+
+
 def kind_of(word: str) -> str:
     """Kind of file that could stand where this word stands."""
     from gpuscale.io.presets import known_names
 
-    if word in ("old.json", "new.json"):
-        return "answer"
-    if word == "jobs.toml":
-        return "jobs"
+    if word in STANDS_FOR:
+        return STANDS_FOR[word]
+    if re.search(r"\.(json|toml|csv)$", word) and (ROOT / "docs" / "examples" / word).is_file():
+        return word
     fitting = [k for k in ("model", "cluster", "gpu") if word in known_names(k)]
     return fitting[0] if fitting else ""
 
 
 def case(
     rng: random.Random,
-    words: list[str],
+    lines: list[list[str]],
     options: list[tuple[str, list[str]]],
     files: dict[str, list[str]],
     folder: Path,
 ) -> tuple[list[str], bytes]:
     """One bad command line and its standard input."""
-    args, stdin = list(words), b""
-    for name, kind in (("old.json", "answer"), ("new.json", "answer"), ("jobs.toml", "jobs")):
-        (folder / name).write_text(files[kind][0], "utf-8")
+    args, stdin = list(rng.choice(lines)), b""
+    for word in args:
+        if (kind := kind_of(word)) and "." in word:
+            (folder / word).write_text(rng.choice(files[kind]), "utf-8")
     for _ in range(rng.choice([1, 1, 1, 2, 2, 3])):
         at = rng.randrange(1, len(args) + 1)
         inside, move = at < len(args), rng.randrange(12)
@@ -341,6 +383,8 @@ def case(
                 args[at], stdin = "-", content
             else:
                 ending = ".json" if kind == "json" else rng.choice([".toml", ".toml", ".csv", ""])
+                if "." in kind and rng.random() < 0.8:
+                    ending = Path(kind).suffix
                 path = folder / f"f{ending}"
                 path.write_bytes(content)
                 args[at] = str(path)
@@ -409,17 +453,22 @@ def main() -> int:
     parser.add_argument("commands", nargs="*", default=[])
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     given = parser.parse_args()
-    files, total = base_files(), 0
+    files, total, everything = base_files(), 0, 0
+    share_s = given.seconds / len(given.commands or COMMANDS)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for name in given.commands or COMMANDS:
             rng, seen, faults = random.Random(f"{given.seed} {name}"), set(), 0
-            words, options = example_of(name), options_of(name)
-            start, slowest = time.perf_counter(), 0.0
-            for _ in range(given.cases):
-                args, stdin = case(rng, words, options, files, Path(folder))
+            lines, options = lines_of(name), options_of(name)
+            start, slowest, tried = time.perf_counter(), 0.0, 0
+            for tried in range(1, given.cases + 1):
+                args, stdin = case(rng, lines, options, files, Path(folder))
                 before = time.perf_counter()
+                if before - start > share_s:
+                    tried -= 1
+                    break
                 found = fault(args, stdin, LIMIT_S.get(name, 1.0))
                 slowest = max(slowest, time.perf_counter() - before)
                 key = re.sub(r"[\d.]+|'[^']*'", "#", found)[-160:]
@@ -433,11 +482,12 @@ def main() -> int:
                     print(f"FAULT gpuscale {ascii(shown)}\n  {ascii(found)[-700:]}")
             took_s = time.perf_counter() - start
             print(
-                f"{name}: {given.cases} cases, {faults} faults ({len(seen)} kinds), "
+                f"{name}: {tried} cases, {faults} faults ({len(seen)} kinds), "
                 f"slowest {slowest:.2f} s, {took_s:.0f} s",
                 flush=True,
             )
-            total += faults
+            total, everything = total + faults, everything + tried
+    print(f"{everything} cases, {total} faults")
     return 1 if total else 0
 
 

@@ -241,6 +241,8 @@ class Run:
             if kept.get("of") != digests[item.path]:
                 kept = {"of": digests[item.path]} | self.noted(item)
                 known[item.nodeid] = kept
+                if file and len(known) % 100 == 0:  # what is noted outlives a run that is ended
+                    file.write_text(json.dumps(known), encoding="utf-8")
             self.seconds[number] = kept["seconds"]
             if kept["calls"] is None:
                 print(f"\nleft out, fails or takes too long without any change: {item.nodeid}")

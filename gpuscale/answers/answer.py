@@ -184,7 +184,7 @@ class Answer(Mapping[str, Any]):
 
         target = check_target(str(path), "path")
         terms = {"explain": plain(self.terms)} if self.terms else {}
-        save({target: file_content(self.document, target, terms, self.call)}, "path")
+        save({target: file_content(self.document, target, terms, self.call)})
 
     def _rendered(self, format_: str) -> str:
         from gpuscale.render.save import rendered
@@ -278,7 +278,7 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
         if found.files:
             from gpuscale.render.save import save
 
-            save(found.files, "path")
+            save(found.files)
         return Answer(found, _call(name, call, args, given))
 
     call.__name__ = call.__qualname__ = name

@@ -18,7 +18,7 @@ from gpuscale.answers.progress import listen
 from gpuscale.cli.failures import complain, one_line
 from gpuscale.cli.help import FORMATS, SHOWN
 from gpuscale.core.dataclasses import dataclass
-from gpuscale.errors import Exit, GpuscaleError, unknown_name
+from gpuscale.errors import Exit, GpuscaleError, MissingFile, unknown_name
 from gpuscale.render.document import named, usual
 
 if TYPE_CHECKING:
@@ -55,8 +55,10 @@ def answered(question: type[Question], given: dict[str, Any]) -> Exit:
 
 def _next_step(asked: Question, error: GpuscaleError) -> str:
     """Say what the option of a file that is not there takes; nothing of other errors."""
-    path, _, said = error.message.rpartition(": ")
-    for name, (field, _) in fields_of(type(asked)).items() if said == "no such file" else ():
+    if not isinstance(error, MissingFile):
+        return ""
+    path = error.message.rpartition(": ")[0]
+    for name, (field, _) in fields_of(type(asked)).items():
         given = getattr(asked, name)
         files = given if isinstance(given, tuple) else (given,)
         if os.path.normpath(path) in (os.path.normpath(str(file)) for file in files):

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-from gpuscale.errors import GpuscaleError, NoLaunch
+from gpuscale.errors import GpuscaleError, MissingFile, NoLaunch
 
 MAX_BYTES = 5_000_000
 """Largest file read as a whole; a spec has a few kilobytes."""
@@ -94,7 +94,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except IsADirectoryError:
         raise GpuscaleError(f"{shown}: is a folder, not a file") from None
     except FileNotFoundError:
-        raise GpuscaleError(f"{shown}: no such file") from None
+        raise MissingFile(f"{shown}: no such file") from None
     except (OSError, EOFError, zlib.error, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise GpuscaleError(f"{shown}: cannot be read: {reason}") from None

@@ -288,7 +288,7 @@ def file_content(
     return rendered(document, ENDINGS.get(path.suffix, "text"), extra) + "\n"
 
 
-def save(contents: Mapping[Path, str | bytes], flag: str = "-o") -> None:
+def save(contents: Mapping[Path, str | bytes]) -> None:
     """Write files whole and together: a reader sees the old content or the new.
 
     A symbolic link to what the user owns is followed, and stays one; devices and pipes are written
@@ -304,7 +304,7 @@ def save(contents: Mapping[Path, str | bytes], flag: str = "-o") -> None:
             if is_stream(path):
                 streams[path] = content
                 continue
-            _writable(path, f"{flag} {path}")
+            _writable(path, str(path))
             real = path.resolve()
             partial[real] = real.with_name(f".{secrets.token_hex(8)}.gpuscale")
             _fill(partial[real], content, like=real)
@@ -318,7 +318,7 @@ def save(contents: Mapping[Path, str | bytes], flag: str = "-o") -> None:
         if isinstance(error, GpuscaleError):
             raise
         reason = getattr(error, "strerror", None) or error
-        raise GpuscaleError(f"{flag} {path}: {reason}") from None
+        raise GpuscaleError(f"{path}: {reason}") from None
 
 
 def _fill(made: Path, content: bytes, like: Path) -> None:

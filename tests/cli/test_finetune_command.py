@@ -136,12 +136,14 @@ def test_offloading_the_optimizer_needs_host_memory(capsys):
     assert result(capsys, *moved)[1]["fits"] is False
 
 
-def test_memory_names_a_host_that_few_have(capsys):
-    ask = ("memory", "llama3-405b", "--method", "full", "--gpu", "h100", "--gpus", "8", "--zero")
+@pytest.mark.parametrize("asked", ["memory full", "plan full", "plan grpo"])
+def test_a_host_that_few_have_is_named(asked, capsys):
+    command, method = asked.split()
+    ask = (command, "llama3-405b", "--method", method, "--gpu", "h100", "--gpus", "8", "--zero")
     ask += ("3", "--offload", "optimizer,parameters,activations")
     _, text, _ = out(capsys, *ask)
-    assert "GB each, where 2,048.0 GB is usual (--host-memory)." in text.splitlines()[0]
-    enough, short = (out(capsys, *ask, "--host-memory", has)[1] for has in ("12TB", "2TB"))
+    assert "GB each, where 2,048.0 GB is usual (--host-memory)" in text.splitlines()[0]
+    enough, short = (out(capsys, *ask, "--host-memory", has)[1] for has in ("30TB", "2TB"))
     assert "the hosts need" not in enough and "and have 2,000.0 GB" in short
 
 

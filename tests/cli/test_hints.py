@@ -38,6 +38,7 @@ def test_another_product_is_no_typing_mistake(name, other):
     [
         ("launch llama3-8b", "--plan: Saved answer of `plan`, `memory` or `serve` (-o FILE.json)"),
         ("memory ./config.json", "--model: Model preset, TOML file, Hugging Face config.json"),
+        ("launch-check no.sh", "FILE: Files of one launch: a script"),
         ("check x.toml", "--file: TOML with [[job]]"),
         ("compare a.json b.json", "--things: Two or more of a kind: answers saved by --json"),
         ("serve llama3-8b --gpu h100 --trace no.csv", "--trace: Traffic of a CSV file"),

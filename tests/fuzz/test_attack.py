@@ -1,5 +1,6 @@
 """Hostile texts in what is written, bombs in what is read; the suite is `tools/attack.py`."""
 
+import errno
 import os
 import runpy
 import signal
@@ -85,6 +86,9 @@ def test_devices_and_pipes_are_written_to(tmp_path):
         line = tuple(w.replace("jobs.toml", str(tmp_path / "jobs.toml")) for w in line)
         assert invoke(*line, "/dev/null").returncode in (0, 1)
         assert Path("/dev/null").is_char_device()
+        full = invoke(*line, "/dev/full")
+        assert full.returncode == 2
+        assert full.stderr.strip() == f"error: /dev/full: {os.strerror(errno.ENOSPC)}"
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)

@@ -22,7 +22,7 @@ FILES = tool["base_files"]()
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_bad_input_is_refused_in_one_line(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words, options = tool["example_of"](name), tool["options_of"](name)
+    lines, options = tool["lines_of"](name), tool["options_of"](name)
     limit_s = 5 * tool["LIMIT_S"].get(name, 1.0)  # machines differ; hangs are longer
 
     @settings(
@@ -34,7 +34,7 @@ def test_bad_input_is_refused_in_one_line(name, tmp_path, monkeypatch):
     )
     @given(st.integers(0, 2**32))
     def hold(seed):
-        args, stdin = tool["case"](random.Random(seed), words, options, FILES, tmp_path)
+        args, stdin = tool["case"](random.Random(seed), lines, options, FILES, tmp_path)
         found = tool["fault"](args, stdin, limit_s)
         assert not found, f"{args!r}: {found}"
 

@@ -224,7 +224,8 @@ def _routing(asked: Collective, n_gpus: int) -> Routing:
 
 
 def _sizes(asked: Collective, n_gpus: int) -> tuple[float, ...]:
-    op, shape, dtype = asked.op, asked.shape, asked.dtype
+    op, shape, dtype = asked.op, asked.shape, asked.dtype.strip().lower()
+    check_dtype(dtype)
     if (asked.bytes is not None) + (shape is not None) + bool(asked.sweep) != 1:
         raise GpuscaleError("give one of --bytes, --shape and --sweep", "for example --bytes 1GB")
     if asked.per_gpu and op != "all-to-all":
@@ -232,8 +233,6 @@ def _sizes(asked: Collective, n_gpus: int) -> tuple[float, ...]:
     if asked.sweep:
         sizes = _sweep_sizes(asked.sweep[0])
     elif shape is not None:
-        dtype = dtype.strip().lower()
-        check_dtype(dtype)
         size = prod(read_shape(shape)) * element_bytes(dtype)
         if size > 1e18:
             raise GpuscaleError(f"--shape {shape[:40]} has {size:.3g} bytes; at most 1e18")

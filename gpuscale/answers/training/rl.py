@@ -305,7 +305,8 @@ def _document(
     bill = None
     if command == "plan":
         bill = bill_of(asking.typed, cluster, time_s, e.n_gpus, given=price, tokens=tokens)
-    short = short_of_host(e.memory.host_bytes_per_node, asking.asked.host_memory)
+    has, local = asking.asked.host_memory, min(case.bench.gpus_per_node, e.n_gpus)
+    short = short_of_host(e.memory.host_bytes_per_node, has, local)
     verdict = asking.verdict(case, rl)
     width = asking.costs.interval_factor_80
     low_s, high_s, length = asking.lengths_decide(case, rl, e)
@@ -315,7 +316,7 @@ def _document(
         e,
         e.step,
         case.job,
-        fits=verdict.fits and e.rolls_out and not short,
+        fits=verdict.fits and e.rolls_out and not (short and has),
         step_low_s=low_s / width,
         step_high_s=high_s * width,
         samples_per_s=rl.samples / e.step.step_s,
@@ -341,8 +342,8 @@ def _laid_out(
 ) -> Document:
     """Lay the answer out."""
     e = r.estimate
-    if not r.fits and e.rolls_out and not e.fits and not short:
-        short = asking.enough(case, rl)
+    if not r.fits and e.rolls_out and not e.fits and not (short and asking.asked.host_memory):
+        short += asking.enough(case, rl)
     said = _answer(case, rl, e, r, short)
     summary = rl_blocks.rl_summary(case, rl, r, e, said)
     head_inputs = {"model": case.loaded.model.name, "gpu": case.loaded.gpu.name}
@@ -386,4 +387,4 @@ def _answer(case: FinetuneCase, rl: RlJob, e: RlEstimate, r: rl_blocks.RlAnswer,
     if not r.fits:
         return f"{said}{short}."
     run = f", {r.steps:,} steps {time_text(r.run_s)}" if r.steps and r.run_s else ""
-    return f"{said}; a step takes {time_text(r.step_s)}{run}."
+    return f"{said}; a step takes {time_text(r.step_s)}{run}{short}."

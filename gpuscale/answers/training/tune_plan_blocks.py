@@ -207,10 +207,15 @@ FUSED = "loss fused, as whole logits fit nowhere"
 """How `taken` says that whole logits were given up."""
 
 
-def plan_answer(case: FinetuneCase, trial: Trial, r: TuningPlan, short: str) -> str:
-    """First sentence: whether it fits (`short`: the hosts do not), what it needs, time and cost."""
+def plan_answer(
+    case: FinetuneCase, trial: Trial, r: TuningPlan, short: str, *, cannot: bool
+) -> str:
+    """First sentence: whether it fits, what it needs, time and cost.
+
+    `short`: what is said of the hosts' memory. `cannot`: they have too little.
+    """
     words = tune_words.trained_words(trial.job)
-    said = tune_words.verdict_text(case, words, r, r.n_gpus, short=bool(short))
+    said = tune_words.verdict_text(case, words, r, r.n_gpus, short=cannot)
     if not r.fits:
         return f"{said}{short}."
     moved = sorted(trial.job.offload - case.job.offload)
@@ -219,7 +224,7 @@ def plan_answer(case: FinetuneCase, trial: Trial, r: TuningPlan, short: str) -> 
     with_ = f" with {' and '.join(needs)}, not without" if needs else ""
     cost = f" and {format_si(r.cost_usd, 'usd', 3)}" if r.cost_usd else ""
     tokens = format_count(r.tokens, 3)
-    return f"{said}{with_}; {tokens} tokens take {tune_words.time_text(r.run_s)}{cost}."
+    return f"{said}{with_}; {tokens} tokens take {tune_words.time_text(r.run_s)}{cost}{short}."
 
 
 def passed_over_points(r: TuningPlan) -> list[Point]:
