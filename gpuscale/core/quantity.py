@@ -112,8 +112,8 @@ def parse(text: str, dim: str) -> float:
     if _THOUSANDS.search(text[:200]):
         raise ValueError(f"{shown} has commas; write {text[:40].replace(',', '').strip()}")
     dollars = "$" if dim.startswith("usd") and text.lstrip().startswith("$") else ""
-    match = _NUMBER.fullmatch(text[:200].replace("$", "", 1) if dollars else text[:200])
-    if match is None:
+    match = _NUMBER.fullmatch(text.replace("$", "", 1) if dollars else text)
+    if match is None or len(text) > 200:
         kind = "a number" if "" in units else "a number with a unit"
         raise ValueError(f"{shown} is not {kind}, such as {EXAMPLE[dim]}")
     number, unit = float(match[1].replace("_", "")), match[2]

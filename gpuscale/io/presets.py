@@ -274,14 +274,12 @@ UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 """What pydantic calls a key that is not known, of a model and of a dataclass."""
 
 
-def checked(
-    kind: type[T], table: Any, where: str, more_keys: Sequence[str] = (), *, own: bool = False
-) -> T:
+def checked(kind: type[T], table: Any, where: str, *, own: bool = False) -> T:
     """Make a spec, or a record whose fields have bounds, of what a file says.
 
-    `kind`: a dataclass. `where`: names the file in errors. `more_keys`: further keys that a
-    misspelt one may mean. `own`: of the package, as where `where` is a path below its presets:
-    tests hold those. Raises GpuscaleError for a key or value that does not hold.
+    `kind`: a dataclass. `where`: names the file in errors. `own`: of the package, as where `where`
+    is a path below its presets: tests hold those. Raises GpuscaleError for a key or value that does
+    not hold.
     """
     if own or is_own(where):
         try:
@@ -297,7 +295,7 @@ def checked(
         return value
     except pydantic.ValidationError as error:
         names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-        raise spec_error(where, error, [*names, *more_keys]) from None
+        raise spec_error(where, error, names) from None
 
 
 def spec_error(

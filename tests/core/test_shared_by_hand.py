@@ -493,6 +493,7 @@ def test_format_of_a_product(x, w, used):
         ("$5", "usd", 5.0),
         ("-1e3", "bytes", -1000.0),
         ("1e30", "count", 1e30),
+        ("1" + " " * 199, "count", 1.0),
     ],
 )
 def test_text_with_a_unit(text, dim, value):
@@ -508,6 +509,8 @@ def test_text_with_a_unit(text, dim, value):
         ("1e31", "count", "out of range"),
         ("1e999", "count", "out of range"),
         ("x" * 50, "count", "xxx..."),
+        ("1 GB" + " " * 200 + "x", "bytes", "is not a number"),  # its end was not read
+        ("1" + " " * 200, "count", "is not a number"),
         ("5 " + "y" * 50, "count", "'yyyyyyyyyyyyyyyyyyyy' in '5 y"),
     ],
 )

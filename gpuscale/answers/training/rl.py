@@ -22,7 +22,6 @@ from gpuscale.core.finetune.bench import CHANGES, change_words, changed
 from gpuscale.core.finetune.rl_estimate import rl_estimate, rl_memory
 from gpuscale.core.finetune.rl_step import roles
 from gpuscale.core.memory.facts import model_facts
-from gpuscale.core.verdict import EVEN
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.finetune import rl_costs, rl_engine
@@ -382,8 +381,7 @@ def _job(asking: Asking, case: FinetuneCase, rl: RlJob, e: RlEstimate) -> dict[s
 def _answer(case: FinetuneCase, rl: RlJob, e: RlEstimate, r: rl_blocks.RlAnswer, short: str) -> str:
     if not e.rolls_out:
         short += "; the engine has no room for a sequence (--engine-share, --rollout-tp)"
-    cannot = not r.fits and r.fits_probability >= sum(EVEN) / 2
-    said = verdict_text(case, rl.method.upper(), r, r.n_gpus, short=cannot)
+    said = verdict_text(case, rl.method.upper(), r, r.n_gpus)
     if not r.fits:
         return f"{said}{short}."
     run = f", {r.steps:,} steps {time_text(r.run_s)}" if r.steps and r.run_s else ""

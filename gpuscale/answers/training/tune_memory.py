@@ -187,7 +187,7 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
     local = min(case.bench.gpus_per_node, n_gpus)
     short = tune_words.short_of_host(r.host_bytes_per_node, asked.host_memory, local)
     table = _parts_table(case, r)
-    said = tune_words.verdict_text(case, words, r, n_gpus, short=bool(short and asked.host_memory))
+    said = tune_words.verdict_text(case, words, r, n_gpus)
     if r.enough and not r.fits:
         said += f"; fits with {r.enough.words} ({gb(r.enough.total_bytes)})"
     summary = memory_summary(asked, case, trial.job, r, f"{said}{short}.")

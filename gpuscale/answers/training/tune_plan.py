@@ -261,7 +261,7 @@ def _result(
 def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told: str) -> Document:
     local = min(case.bench.gpus_per_node, r.n_gpus)
     short = tune_words.short_of_host(r.chosen.host_bytes_per_node, asked.host_memory, local)
-    said = plan_answer(case, trial, r, short, cannot=bool(short and asked.host_memory))
+    said = plan_answer(case, trial, r, short)
     summary = plan_summary(case, trial, r, said, told)
     parts = [(label, v, gb(v)) for label, v in tune_words.part_rows(trial.memory)]
     others: list[Block] = [option_table(r)] if len(r.options) > 1 else []

@@ -207,15 +207,10 @@ FUSED = "loss fused, as whole logits fit nowhere"
 """How `taken` says that whole logits were given up."""
 
 
-def plan_answer(
-    case: FinetuneCase, trial: Trial, r: TuningPlan, short: str, *, cannot: bool
-) -> str:
-    """First sentence: whether it fits, what it needs, time and cost.
-
-    `short`: what is said of the hosts' memory. `cannot`: they have too little.
-    """
+def plan_answer(case: FinetuneCase, trial: Trial, r: TuningPlan, short: str) -> str:
+    """First sentence: whether it fits (`short`: the hosts do not), what it needs, time and cost."""
     words = tune_words.trained_words(trial.job)
-    said = tune_words.verdict_text(case, words, r, r.n_gpus, short=cannot)
+    said = tune_words.verdict_text(case, words, r, r.n_gpus)
     if not r.fits:
         return f"{said}{short}."
     moved = sorted(trial.job.offload - case.job.offload)

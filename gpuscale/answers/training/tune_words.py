@@ -13,7 +13,7 @@ from gpuscale.core.finetune.states import base_bytes_per_param, state_bytes
 from gpuscale.core.memory.fit import usable_term
 from gpuscale.core.memory.peak import shards
 from gpuscale.core.quantity import format_time
-from gpuscale.core.verdict import said
+from gpuscale.core.verdict import EVEN, said
 from gpuscale.core.words import gb
 from gpuscale.meant import packaged
 from gpuscale.render.document import Column, Point, Table
@@ -110,16 +110,17 @@ def layout_words(job: Job) -> str:
     return ", ".join(told)
 
 
-def verdict_text(case: FinetuneCase, what: str, r: Any, n_gpus: int, *, short: bool = False) -> str:
+def verdict_text(case: FinetuneCase, what: str, r: Any, n_gpus: int) -> str:
     """Begin an answer: whether it fits, in one sentence without its end.
 
-    `r`: the answer's record. The interval is shown where the limit may be inside. `short`: the
-    hosts' memory is, or an engine's.
+    `r`: the answer's record. The interval is shown where the limit may be inside. What fits the
+    GPU and is called no fit has too little memory of the hosts, or of an engine.
     """
     where = f"{n_gpus:,} {case.loaded.gpu.name}" if n_gpus > 1 else f"one {case.loaded.gpu.name}"
     peak, usable = r.peak_bytes, r.capacity_bytes
     low, high = r.peak_low_bytes, r.peak_high_bytes
-    verdict = "does not fit" if short else said(r.fits_probability)
+    cannot = not r.fits and r.fits_probability >= sum(EVEN) / 2
+    verdict = "does not fit" if cannot else said(r.fits_probability)
     between = f" ({low / 1e9:,.1f} to {high / 1e9:,.1f})" if low < usable < high else ""
     room = f"{gb(peak)}{between} of {gb(usable)} a GPU"
     return f"{what} of {case.loaded.model.name} on {where} {verdict}: {room}"

@@ -154,8 +154,9 @@ def longest_job(job: Job, rl: RlJob) -> Job:
     batch = max(2, -(-rl.samples // ranks)) * ranks
     longest = replace(layout, seq_len=seq, micro_batch_size=micro, global_batch_size=batch)
     loss = "pairs" if pair == 2 and job.loss == "eager" else job.loss
-    frac = rl.max_response_tokens / seq if rl.costs.response_logits and pair == 1 else 1.0
-    return replace(job, layout=longest, loss=loss, logits_frac=min(1.0, frac))
+    alone = rl.costs.response_logits and pair == 1
+    frac = min(1.0, rl.max_response_tokens / seq) if alone else 1.0
+    return replace(job, layout=longest, loss=loss, logits_frac=frac)
 
 
 def _rollout(

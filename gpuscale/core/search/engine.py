@@ -282,7 +282,7 @@ def search(
     every = ((bound, walk, group) for walk in walks for bound, group in _groups(walk))
     heap = [(bound, i, walk, group, False) for i, (bound, walk, group) in enumerate(every)]
     heapq.heapify(heap)
-    total = max(1, len(heap))
+    total = len(heap)
     try:
         while heap and heap[0][0] < known.highest_s:
             bound, i, walk, group, sharp = heap[0]

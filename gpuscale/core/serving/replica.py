@@ -291,28 +291,22 @@ def decode_flop(n_params: float, context: float, hidden_size: float, n_layers: f
 
 
 def decode_time_s(
-    read_bytes: float,
-    flop: float,
-    tp: float,
-    hbm_bytes_per_s: float,
-    flop_per_s: float,
-    communication_s: float = 0.0,
+    read_bytes: float, flop: float, tp: float, hbm_bytes_per_s: float, flop_per_s: float
 ) -> float:
-    """Time of one decode step.
+    """Time of one decode step without communication.
 
-    ``max(read_bytes / (tp W_hbm), flop / (tp C)) + communication``
+    ``max(read_bytes / (tp W_hbm), flop / (tp C))``
 
     `read_bytes`: weights touched and KV cache of the whole batch. [byte] `flop`: FLOP of the whole
     batch. [FLOP] `tp`: GPUs that share both. [1] `hbm_bytes_per_s`, `flop_per_s`: peaks of one GPU.
-    [byte/s], [FLOP/s] `communication_s`: all-reduces of tensor parallelism and hops of the
-    pipeline, exposed. [s] Returns time per token of every sequence. [s]
+    [byte/s], [FLOP/s] Returns time per token of every sequence. [s]
 
     >>> round(1e3 * decode_time_s(140e9, 140e9, 8, 3.35e12, 990e12), 3)  # ms, memory-bound
     5.224
     """
     if min(tp, hbm_bytes_per_s, flop_per_s) <= 0:
         raise ValueError("tp and the peak rates must be positive")
-    return max(read_bytes / (tp * hbm_bytes_per_s), flop / (tp * flop_per_s)) + communication_s
+    return max(read_bytes / (tp * hbm_bytes_per_s), flop / (tp * flop_per_s))
 
 
 def serving_layout(n_gpus: int, gpus_per_node: int) -> tuple[int, int]:

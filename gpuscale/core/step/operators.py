@@ -63,13 +63,7 @@ def training_frac(hw: Hardware, precision: str) -> float:
 
 
 def matmul_s(
-    hw: Hardware,
-    m: float,
-    n: float,
-    k: float,
-    precision: str = "bf16",
-    groups: int = 1,
-    out_bytes: float = 2.0,
+    hw: Hardware, m: float, n: float, k: float, precision: str = "bf16", groups: int = 1
 ) -> float:
     """Time of one (m, k) x (k, n) multiply in a step, or of `groups` of them in one kernel.
 
@@ -77,15 +71,15 @@ def matmul_s(
 
     `hw`: rates and calibration; without an architecture's constants, the roofline. `m, n, k`: shape
     after all parallel splits. `precision`: format of the inputs. `groups`: multiplies of that shape
-    in one launch. `out_bytes`: moved per element of the result [byte]. Returns: time; 0 where a
-    size is 0 [s].
+    in one launch; 2 bytes are moved per element of the result. Returns: time; 0 where a size is 0
+    [s].
     """
     if m <= 0.0 or n <= 0.0 or k <= 0.0:
         return 0.0
     peak = peak_flop_per_s(hw, precision)
     used = multiplied_in(hw, precision)
     width = element_bytes(used)
-    moved = groups * matmul_bytes(m, k, n, width, width, out_bytes)
+    moved = groups * matmul_bytes(m, k, n, width, width, 2.0)
     ideal_s = max(matmul_flop(m, k, n, groups) / peak, moved / hw.hbm_bytes_per_s)
     if hw.arch is None:
         return ideal_s
@@ -100,7 +94,6 @@ def matmul_s(
         hbm=hw.hbm_bytes_per_s,
         n_units=hw.n_compute_units,
         l2_bytes=hw.l2_bytes,
-        out_bytes=out_bytes,
     )
     frac = training_frac(hw, precision)
     if n % ALIGNMENT or k % ALIGNMENT:
@@ -126,7 +119,6 @@ def isolated_s(
     hbm: float,
     n_units: int,
     l2_bytes: float,
-    out_bytes: float,
 ) -> float:
     """Time of the kernel alone, as `matmul-time` gives it; memoised. [s]."""
     return expected_matmul_time_s(
@@ -139,7 +131,6 @@ def isolated_s(
         hbm_bytes_per_s=hbm,
         n_units=n_units,
         l2_bytes=l2_bytes,
-        out_bytes=out_bytes,
         products=groups,
     )
 
