@@ -10,9 +10,10 @@ import pydantic
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.hf_family import family_parts
+from gpuscale.io.hf_family import UNGATED, family_parts
 from gpuscale.io.hf_keys import Keys, family_tables
-from gpuscale.io.hf_parts import TEXT_ONLY, TOWERS, Parts, gemma4_audio, rows
+from gpuscale.io.hf_parts import Parts, rows
+from gpuscale.io.hf_towers import TEXT_ONLY, TOWERS, gemma4_audio, plain_tower
 from gpuscale.io.presets import spec_error
 from gpuscale.io.text import Table
 from gpuscale.specs.model import ModelSpec, compress
@@ -95,7 +96,7 @@ def _text_part(
 _FOREIGN = re.compile(
     r"mamba|ssm_|rwkv|xlstm|retnet|linear_num_|linear_attn|attn_layer_period|layers_block_type"
     r"|hybrid_override|conv_l_cache|type_vocab_size|encoder_layers|decoder_layers|laurel|altup"
-    r"|short_conv|hyper_connection|hc_mult|num_loops|recurrent"
+    r"|short_conv|hyper_connection|hc_mult|num_loops|recurrent|lru_width"
 )
 """Keys of layers that are no plain decoder's: reading such a config as one would be wrong."""
 
@@ -123,9 +124,11 @@ def _unknown(keys: Keys, text_type: str, where: str) -> str:
             f"read as a plain decoder without {', '.join(missing)}",
             "describe the model in a TOML file; `gpuscale model llama3-8b --toml` prints one",
         )
+    act = keys.table.get("hidden_act")
+    mlp = f"MLP without a gate ({act})" if act in UNGATED else "gated MLP"
     return (
         f"{where}: model type `{text_type[:60] or '(none)'}` is not known; read as a plain "
-        "decoder: RMSNorm before both blocks, gated MLP, no biases but `attention_bias`, "
+        f"decoder: RMSNorm before both blocks, {mlp}, no biases but `attention_bias`, "
         "no Q or K norm, " + ("tied" if keys.flag("tie_word_embeddings") else "untied") + " head"
     )
 
@@ -185,21 +188,27 @@ def _vision(wrapper: Keys, wrapper_type: str, h: int, warnings: list[str]) -> in
     if audio is not None and wrapper_type == "gemma4":
         heard = gemma4_audio(audio, h)
     elif audio is not None:
-        warnings.append(f"{wrapper.where}: the audio tower is not in the parameter count")
+        heard = _estimated(audio, h, "audio", warnings)
     if tower is None:
         return heard
     count = TOWERS.get(wrapper_type)
-    if count is None:
-        warnings.append(f"{wrapper.where}: the vision tower is not in the parameter count")
-        return 0
     if wrapper_type in TEXT_ONLY:
-        size = count(tower, wrapper, h) / 1e6
+        size = (count(tower, wrapper, h) if count else plain_tower(tower, h)) / 1e6
         warnings.append(
             f"{wrapper.where}: language model only; its vision tower of {size:.0f}M parameters "
             "is left out, as transformers does for this type"
         )
         return 0
+    if count is None:
+        return heard + _estimated(tower, h, "vision", warnings)
     return heard + count(tower, wrapper, h)
+
+
+def _estimated(tower: Keys, h: int, kind: str, warnings: list[str]) -> int:
+    size = plain_tower(tower, h)
+    said = f"taken as a plain encoder, {size / 1e6:.0f}M parameters" if size else "not counted"
+    warnings.append(f"{tower.where.rpartition(': ')[0]}: the {kind} tower is {said}")
+    return size
 
 
 def _weight_bits(k: Keys, wrapper: Keys, warnings: list[str]) -> float | None:

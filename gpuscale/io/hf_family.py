@@ -86,6 +86,25 @@ def _mimo_sliding(k: Keys, row: FamilyRow) -> Attention:
     )
 
 
+def _inkling_sliding(k: Keys, row: FamilyRow) -> Attention:
+    full = attention(k, row, window_tokens=window_tokens(k, row))
+    kv_heads = k.integer("swa_num_key_value_heads", full.n_kv_heads)
+    return replace(full, n_kv_heads=kv_heads, head_dim=k.integer("swa_head_dim", full.head_dim))
+
+
+def _by_layer(k: Keys, row: FamilyRow, slides: bool = False) -> Attention:
+    """Heads as the first layer of the kind has them (Laguna)."""
+    n = orders.n_layers(k)
+    kinds = orders.names_of(orders.layer_types(k, n))
+    heads = k.per_layer("num_attention_heads_per_layer", n) or [k.integer("num_attention_heads")]
+    first = heads[kinds.index("sliding" if slides else "full") % len(heads)]
+    return attention(k, row, n_heads=first, window_tokens=window_tokens(k, row) if slides else None)
+
+
+def _by_layer_sliding(k: Keys, row: FamilyRow) -> Attention:
+    return _by_layer(k, row, True)
+
+
 def _step3(k: Keys, row: FamilyRow) -> Attention:
     """Low-rank query, one KV head."""
     kv_heads = k.integer("num_key_value_heads", 1)
@@ -123,6 +142,10 @@ def _ernie_experts(k: Keys, row: FamilyRow) -> MoeFfn:
 OWN: dict[str, dict[str, Build]] = {
     "phi": {"full": _phi},
     "falcon": {"full": _falcon},
+    "bigcode": {"full": _falcon},
+    "laguna": {"full": _by_layer, "sliding": _by_layer_sliding},
+    "inkling": {"sliding": _inkling_sliding},
+    "inkling2": {"sliding": _inkling_sliding},
     "mimo_v2": {"full": _mimo, "sliding": _mimo_sliding},
     "step3": {"full": _step3},
     "step3p5": {"full": _step3p5, "sliding": _step3p5_sliding},
@@ -155,6 +178,8 @@ SPEC: dict[str, Callable[[Keys, Parts], Table]] = {
     "falcon": _falcon_spec,
     "ernie_moe": lambda k, _: {"lm_head_bias": k.flag("use_bias")},
     "deepseek_v4": lambda k, _: {"hc_mult": k.integer("hc_mult")},
+    "glm5_next": lambda k, _: {"hc_mult": k.integer("hc_mult")},
+    "hy_v4": lambda k, _: {"hc_mult": k.integer("hc_mult")},
 }
 """Family -> keys of the model that its config decides."""
 
@@ -286,9 +311,15 @@ def _dbrx(k: Keys, row: FamilyRow) -> Parts:
     return Parts([("full", "moe")] * n, {"full": full}, {"moe": experts}, spec)
 
 
+UNGATED = ("relu", "relu2", "xielu", "gelu", "gelu_new", "gelu_fast")
+"""Activations (`hidden_act`) of MLPs without a gate, where the type of a model is not known."""
+
+
 def _any(k: Keys, row: FamilyRow) -> Parts:
     """Unknown model type: a plain decoder from the keys there are."""
     n = orders.n_layers(k)
+    act, shared = k.table.get("hidden_act"), "shared_expert_intermediate_size"
+    row = replace(row, gated=act not in UNGATED, shared=shared if k.given(shared) else None)
     if k.given("kv_lora_rank"):
         return _parts(k, row, ["mla"] * n, orders.after_first(k, n, row), {})
     types = orders.layer_types(k, n) if k.given("layer_types") else ["full_attention"] * n

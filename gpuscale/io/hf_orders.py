@@ -10,7 +10,7 @@ from gpuscale.io.hf_keys import Keys
 from gpuscale.io.hf_parts import FamilyRow
 from gpuscale.specs.model import MAX_LAYERS
 
-SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
+SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local", "hybrid_sliding")
 
 
 def n_layers(k: Keys) -> int:
@@ -84,21 +84,34 @@ def _block_sparse(k: Keys, n: int, row: FamilyRow) -> list[str]:
     return ["full" if kind == "full_attention" else "sparse" for kind in types]
 
 
-def _either(k: Keys, n: int, kind: str, name: str, full: Callable[[int], Any]) -> list[str]:
-    """Layers of a kind by `name`, the others full; where no types are given, by `full`."""
-    types = k.per_layer("layer_types", n)
-    is_full = [t != kind for t in types] if types else [full(i) for i in range(n)]
-    return ["full" if one else name for one in is_full]
+LINEAR = ("linear_attention", "mamba", "conv")
+
+
+def _either(k: Keys, n: int, name: str, full: Callable[[int], Any]) -> list[str]:
+    """Layers of a kind by `name`, the others as ever; where no types are given, by `full`."""
+    if k.table.get("layer_types") is None:
+        return ["full" if full(i) else name for i in range(n)]
+    types = layer_types(k, n)
+    return [name if t in LINEAR else names_of([t])[0] for t in types]
 
 
 def _delta(k: Keys, n: int, row: FamilyRow) -> list[str]:
     every = k.integer("full_attention_interval", 4)
-    return _either(k, n, "linear_attention", "delta", lambda i: (i + 1) % every == 0)
+    return _either(k, n, "delta", lambda i: (i + 1) % every == 0)
+
+
+def _kda(k: Keys, n: int, row: FamilyRow) -> list[str]:
+    """Kimi Delta Attention, and latent attention by a list or every so many layers."""
+    chosen = k.below("linear_attn_config").sequence("full_attn_layers")  # counted from one
+    every = k.integer("layer_group_size", 4)
+    kinds = _either(k, n, "kda", lambda i: i + 1 in chosen if chosen else (i + 1) % every == 0)
+    latent = "dsa" if k.find("index_topk") else "mla"
+    return [latent if kind == "full" else kind for kind in kinds]
 
 
 def _conv(k: Keys, n: int, row: FamilyRow) -> list[str]:
     full = k.layer_numbers("full_attn_idxs") or set()
-    return _either(k, n, "conv", "conv", full.__contains__)
+    return _either(k, n, "conv", full.__contains__)
 
 
 def _lightning(k: Keys, n: int, row: FamilyRow) -> list[str]:
@@ -151,8 +164,9 @@ LAYERS: dict[str, Order] = {
     "mimo": _mimo,
     "block_sparse": _block_sparse,
     "delta": _delta,
+    "kda": _kda,
     "conv": _conv,
-    "mamba": lambda k, n, row: _either(k, n, "mamba", "mamba", lambda i: False),
+    "mamba": lambda k, n, row: _either(k, n, "mamba", lambda i: False),
     "lightning": _lightning,
     "latent": lambda k, n, row: ["mla"] * n,
     "indexed": _indexed,
@@ -167,7 +181,7 @@ def _moe_where(n: int, has: Callable[[int], Any]) -> list[str]:
 
 def after_first(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """By mlp_layer_types, or by first_k_dense_replace and a frequency or a list of them."""
-    if "n_routed_experts" in k.table and not k.find("num_local_experts"):
+    if not k.find("num_local_experts"):
         return ["dense"] * n
     kinds = k.per_layer("mlp_layer_types", n)
     if kinds is not None:

@@ -307,6 +307,18 @@ def test_gated_delta():
     assert mixer.heads() == (8, 2) and mixer.words() == "gated delta, 8 heads, state 12 x 10"
 
 
+def test_kimi_delta():
+    """A decay for each channel of the keys; it and the gate through a rank of 12."""
+    heads = {"n_k_heads": 8, "n_v_heads": 8, "k_head_dim": 12, "v_head_dim": 12}
+    mixer = GatedDelta(**heads, gate_rank=12)
+    width = 8 * 12
+    low = 2 * (H * 12 + 12 * width)
+    vectors = 3 * width * 4 + width + 8 + 12  # convolutions, steps, decay, norm
+    assert mixer.weights(H) == (H * (3 * width + 8) + low + width * H, vectors)
+    assert sum(m.params for m in mixer.maps(H)) == mixer.weights(H)[0]
+    assert mixer.cache() == GatedDelta(**heads).cache()
+
+
 def test_mamba2():
     """8 heads of 16, two groups of B and C, 6 states; chunks of 256 tokens."""
     shape = {"n_heads": 8, "head_dim": 16, "state_size": 6, "n_groups": 2, "conv_kernel": 5}

@@ -14,11 +14,14 @@ from gpuscale.io.presets import preset_names
 DATA = Path(__file__).parent.parent / "data" / "hf_configs"
 CASES = json.loads((DATA / "configs.json").read_text())
 COUNTS = list(csv.DictReader((DATA / "params.csv").open()))
+TODAY = json.loads((DATA / "today.json").read_text())
+NEAR = list(csv.DictReader((DATA / "today.csv").open()))
 REAL = list(csv.DictReader((DATA / "real" / "params.csv").open()))
 
 
 def test_every_case_is_counted():
     assert {row["config"] for row in COUNTS} == set(CASES)
+    assert {row["config"] for row in NEAR} == set(TODAY)
     assert len(CASES) > 100 and len(REAL) == 23
 
 
@@ -27,6 +30,27 @@ def test_count_is_that_of_transformers(row):
     spec, _ = spec_from_config(CASES[row["config"]], row["config"])
     params = count_params(spec)
     assert params.total_params == int(row["params_total"])
+
+
+@pytest.mark.parametrize("row", NEAR, ids=lambda row: row["config"])
+def test_types_of_this_year_count_as_in_transformers(row):
+    """Exactly, or but for small vectors and biases (0.1 %), towers and Ling's gates (1 %)."""
+    spec, _ = spec_from_config(TODAY[row["config"]], row["config"])
+    total, counted = count_params(spec).total_params, int(row["params_total"])
+    assert abs(total - counted) <= float(row["within"]) * counted
+
+
+def test_kimi_linear_as_its_hub_has_it():
+    """The released file lists its layers from one, and has its delta heads in a table."""
+    saved = TODAY["kimi-linear"]
+    own = {"full_attn_layers": [5], "kda_layers": [1, 2, 3, 4, 6, 7, 8], "num_heads": 32}
+    own |= {"head_dim": 128, "short_conv_kernel_size": 4}
+    dropped = ("layer_types", "linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
+    config = {k: v for k, v in saved.items() if k not in (*dropped, "mlp_layer_types")}
+    hub = config | {"linear_attn_config": own, "first_k_dense_replace": 1}
+    assert count_params(spec_from_config(hub, "x")[0]) == count_params(
+        spec_from_config(saved, "x")[0]
+    )
 
 
 @pytest.mark.parametrize("row", [r for r in REAL if r["params_total"]], ids=lambda row: row["file"])

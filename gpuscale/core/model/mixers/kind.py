@@ -172,11 +172,12 @@ class Indexed(Mixer, abstract=True):
     sparse_top_k_tokens: PositiveInt | None = None  # keys or entries kept; None: all
     index_n_heads: NonNegativeInt = 0  # of the indexer
     index_head_dim: NonNegativeInt = 0
+    index_pool_tokens: PositiveInt = 1  # tokens that share one key of the indexer (GLM-5-Next)
 
     @property
     def index_flop(self) -> float:
-        """FLOP of a query on one key of the indexer. [FLOP]."""
-        return 2.0 * self.index_n_heads * self.index_head_dim
+        """FLOP of a query on one token's share of the indexer's keys. [FLOP]."""
+        return 2.0 * self.index_n_heads * self.index_head_dim / self.index_pool_tokens
 
 
 def low_rank_query(hidden_size: int, rank: int | None, width: int) -> tuple[Linear, ...]:

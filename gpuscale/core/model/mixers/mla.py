@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from gpuscale.core.bounds import Count, PositiveInt
+from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
@@ -31,9 +31,10 @@ class Mla(Indexed):
     q_lora_rank: PositiveInt | None = None
     kv_lora_rank: PositiveInt
     qk_nope_head_dim: PositiveInt
-    qk_rope_head_dim: PositiveInt
+    qk_rope_head_dim: NonNegativeInt
     v_head_dim: PositiveInt
     bias: bool = False  # on the two down projections and the output
+    output_gate: bool = False  # as wide as the output of all heads
     extra_params: Count = 0
 
     @property
@@ -53,7 +54,7 @@ class Mla(Indexed):
         matrices = (h + queries) * rank if rank else h * queries
         matrices += h * self.latent
         matrices += self.kv_lora_rank * self.n_heads * (self.qk_nope_head_dim + self.v_head_dim)
-        matrices += self.n_heads * self.v_head_dim * h
+        matrices += self.n_heads * self.v_head_dim * h * (2 if self.output_gate else 1)
         vectors = (rank or 0) + self.kv_lora_rank  # the two norms
         if self.index_n_heads:
             index = self.index_n_heads * self.index_head_dim
@@ -68,6 +69,7 @@ class Mla(Indexed):
         h, up = hidden_size, self.n_heads * (self.qk_nope_head_dim + self.v_head_dim)
         return (
             *low_rank_query(h, self.q_lora_rank, self.n_heads * self.qk_dim),
+            *((Linear("g", h, self.n_heads * self.v_head_dim, "x"),) if self.output_gate else ()),
             Linear("kv_a", h, self.latent, "x"),
             Linear("kv_b", self.kv_lora_rank, up, "kv latent"),
             Linear("o", self.n_heads * self.v_head_dim, h, "attention out"),
@@ -82,7 +84,7 @@ class Mla(Indexed):
 
     def cache(self) -> CacheShape:
         """Latent and rotary key (section 2.1.2), and the indexer's key."""
-        return CacheShape(elements_per_token=self.latent + self.index_head_dim)
+        return CacheShape(self.latent + self.index_head_dim / self.index_pool_tokens)
 
     def kept(self) -> Kept:
         """Latents before and after their norms, q, k and v of each head, the output."""
@@ -98,9 +100,10 @@ class Mla(Indexed):
         """Training form: latents expanded, heads split by TP, down projections on every rank."""
         heads, rank, dv = self.n_heads / tp, self.q_lora_rank or 0, self.v_head_dim
         both = heads * (self.qk_nope_head_dim + dv)
+        gate = heads * dv if self.output_gate else 0.0
         return Work(
             products=(
-                Product("Q and KV down", rank + self.latent, hidden_size),
+                Product("Q and KV down", rank + self.latent + gate, hidden_size),
                 Product("Q up", heads * self.qk_dim, rank or hidden_size, from_latent=True),
                 Product("KV up", both, self.kv_lora_rank, from_latent=True, absorbed=True),
                 Product("attention out", hidden_size, heads * dv),

@@ -90,7 +90,11 @@ DELTA_CHUNK_TOKENS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class GatedDelta(Recurrent):
-    """Gated delta rule: Yang et al. 2024 (arXiv:2412.06464), as in Qwen3-Next and Qwen3.5."""
+    """Gated delta rule: Yang et al. 2024 (arXiv:2412.06464), as in Qwen3-Next and Qwen3.5.
+
+    With a `gate_rank`, Kimi Delta Attention (arXiv:2510.26692, section 3): a decay for each channel
+    of the keys, it and the output gate through a product of that rank.
+    """
 
     measured: ClassVar[bool] = False
     kind: Literal["gated-delta"] = "gated-delta"
@@ -99,6 +103,7 @@ class GatedDelta(Recurrent):
     k_head_dim: PositiveInt
     v_head_dim: PositiveInt
     conv_kernel: PositiveInt = 4
+    gate_rank: PositiveInt | None = None
 
     @property
     def key(self) -> int:
@@ -113,15 +118,22 @@ class GatedDelta(Recurrent):
     def weights(self, hidden_size: int) -> tuple[float, float]:
         """q, k, v, gate, beta and decay, output; convolution, decay and norm vectors."""
         k, v = self.key, self.value
-        matrices = hidden_size * (2 * k + 2 * v + 2 * self.n_v_heads) + v * hidden_size
-        return matrices, (2 * k + v) * self.conv_kernel + 2 * self.n_v_heads + self.v_head_dim
+        vectors = (2 * k + v) * self.conv_kernel + 2 * self.n_v_heads + self.v_head_dim
+        if self.gate_rank:
+            vectors += k - self.n_v_heads  # a step for each channel, not for each head
+        return sum(one.params for one in self.maps(hidden_size)), vectors
 
     def maps(self, hidden_size: int) -> tuple[Linear, ...]:
-        """in_proj (q, k, v, gate, beta, decay) and out_proj."""
-        projected = 2 * self.key + 2 * self.value + 2 * self.n_v_heads
+        """in_proj (q, k, v, gate, beta, decay) and out_proj; low-rank gates one by one."""
+        h, k, v, heads = hidden_size, self.key, self.value, self.n_v_heads
+        out = Linear("out_proj", v, h, "attention out")
+        if not (rank := self.gate_rank):
+            return Linear("in_proj", h, 2 * k + 2 * v + 2 * heads, "x"), out
         return (
-            Linear("in_proj", hidden_size, projected, "x"),
-            Linear("out_proj", self.value, hidden_size, "attention out"),
+            Linear("in_proj", h, 2 * k + v + heads + 2 * rank, "x"),
+            Linear("f_b", rank, k, "decay latent"),
+            Linear("g_b", rank, v, "gate latent"),
+            out,
         )
 
     def flop(self, seq_len: int, causal: bool = True) -> float:
@@ -143,7 +155,7 @@ class GatedDelta(Recurrent):
     def work(self, hidden_size: int, tp: int = 1) -> Work:
         """Projections, products inside a chunk, updates of the state (section 3.3)."""
         key, value = self.key / tp, self.value / tp
-        width = 2 * key + 2 * value
+        width = 2 * key + 2 * value  # low-rank gates: less by 2 % of it
         core = Scan(2.0 * DELTA_CHUNK_TOKENS * width + 6.0 * value * self.k_head_dim, 2.0 * width)
         products = (
             Product("QKV and gate", width, hidden_size),
