@@ -131,7 +131,7 @@ FIELDS = (
     *"compiled_loss dispatcher expert_kernel experts on_experts cuda_graphs".split(),
     # of RL: where rollouts are made, what an engine takes and what leaves the GPU while it runs
     *"reference offload_when engine engine_share engine_sleeps states_leave rollout_tp".split(),
-    *"prompts group max_response".split(),
+    *"prompts group max_response micro_prompts".split(),
     # of engines: `chunk_tokens` of a pass, `mixed` with decoding, `host_s` of a pass [s]
     *"small_factor compiled_s compiled_prompts".split(),
     *"memory_share max_sequences chunk_tokens mixed whole_prompts chunks_beyond".split(),

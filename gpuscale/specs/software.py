@@ -64,7 +64,7 @@ class SoftwareSpec(Spec, FamilyStep):
     recompute: Literal["none", "selective", "full", "per-op"] = "none"
     experts: tuple[ExpertsRecipe, ...] = ()  # tuned; a planned layout takes their dispatcher
     stack: Literal["fused", "eager", "ready"] = "fused"  # see `core.maturity.STACKS`
-    keeps: tuple[str, ...] = ()  # of `recompute`, `zero_stage`: what no plan changes unasked
+    keeps: tuple[str, ...] = ()  # of `recompute`, `zero_stage`, `tp`: no plan changes it
     maturity: Maturities = "as-it-comes"  # of a job of which nobody says it
     fitted_on: Maturities = "tuned"  # jobs that the parameters were fitted to
     capabilities: Capabilities | str = ""  # or the preset that has them; "": everything

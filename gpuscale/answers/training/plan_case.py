@@ -165,7 +165,7 @@ def make_case(
 
 def kept_by(software: SoftwareSpec) -> dict[str, str]:
     """Pins of what a family's users leave as it is."""
-    return {name.removesuffix("_stage"): str(getattr(software, name)) for name in software.keeps}
+    return {name.removesuffix("_stage"): str(getattr(software, name, 1)) for name in software.keeps}
 
 
 def _check_layers(pins: Mapping[str, int | str], facts: RuleFacts) -> None:

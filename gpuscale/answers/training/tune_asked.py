@@ -47,9 +47,9 @@ class Tuning(KernelOptions):
         "Maps with an adapter: all-linear, attention, mlp, q,v, ... [default: all-linear]"
     )
     base: Asked[str | None] = text(
-        "Frozen weights in nf4, nf4-nodq, int8, int4-g128, fp8, mxfp4 or bf16. "
-        "[default: nf4 for qlora, else bf16]",
-        known=("nf4", "nf4-nodq", "int8", "int4-g128", "fp8", "mxfp4", "bf16", "fp16"),
+        "Frozen weights in nf4, nf4-nodq, int8, int4-g128, fp8, mxfp4, bf16, fp32; all weights of "
+        "full training in bf16 or fp32. [default: nf4 for qlora, else the software's]",
+        known=("nf4", "nf4-nodq", "int8", "int4-g128", "fp8", "mxfp4", "bf16", "fp16", "fp32"),
         same={
             **dict.fromkeys(("gptq", "awq", "int4", "w4a16"), "int4-g128"),
             **dict.fromkeys(("4bit", "4-bit", "fp4", "bnb", "nf4-dq"), "nf4"),

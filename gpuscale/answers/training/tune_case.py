@@ -112,7 +112,7 @@ def method_of(asked: Memory, model: ModelSpec, kind: str, habits: FinetuneParame
                     "for adapters write --method lora",
                 )
     base = asked.base or ("nf4" if kind == "qlora" else "bf16")
-    if kind == "qlora" and base in ("bf16", "fp16"):
+    if kind == "qlora" and base in ("bf16", "fp16", "fp32"):
         raise GpuscaleError(f"--method qlora over a base in {base} is --method lora")
     habit = (
         model.n_layers - habits.adapted_layers if kind != "full" and habits.adapted_layers else 0
@@ -128,7 +128,7 @@ def method_of(asked: Memory, model: ModelSpec, kind: str, habits: FinetuneParame
         kind="lora" if kind == "qlora" else kind,
         rank=asked.rank or habits.rank,
         targets=tuple(map(canonical, asked.targets or habits.targets)),
-        base=base,
+        base="bf16" if base == "fp32" else base,  # products are in 16 bits: `Job.weights`
         train_embeddings=asked.train_embeddings,
         frozen_layers=0 if frozen == "embeddings" else int(frozen[:9]),
         embeddings_frozen=frozen == "embeddings",
@@ -361,7 +361,7 @@ def job_of(
     along = "optimizer" in job.offload and p.offload_gradients
     tuning: dict[str, Any] = {
         "method": method.kind,
-        "base": "fp32" if whole else method.base,
+        "base": "fp32" if whole or job.weights == "fp32" else method.base,
         "optimizer": job.optimizer.name,
         "tuning.loss": job.loss,
         "tuning.attention": job.attention,

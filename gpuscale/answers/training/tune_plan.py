@@ -211,6 +211,12 @@ def _option(asked: Plan, case: FinetuneCase, trial: Trial, tokens: float) -> Opt
     )
 
 
+def _step_taken(asked: Plan, chosen: Option) -> tuple[str, ...]:
+    """Say how much a step is, where nobody does."""
+    told = asked.global_batch or asked.accumulation or asked.micro_batch
+    return () if told else (f"steps of {chosen.global_batch_size} sequences (--global-batch)",)
+
+
 CHOSEN = ("recompute", "micro_batch", "zero_stage", "optimizer")
 """Settings that a plan chooses and tells."""
 
@@ -252,7 +258,7 @@ def _result(
         against=compared(options),
         remedies=remedies(case.bench, trial),
         said_by=said_by(told(asked), case.software, habits=case.habits, searched=SEARCHED),
-        taken=case.assumed,
+        taken=(*case.assumed, *_step_taken(asked, chosen)),
         passed_over=_option(asked, case, bold, tokens) if bold else None,
         passed_over_fits_probability=bold and verdict_of(case, bold.job, CHOSEN).fits_probability,
     )

@@ -219,6 +219,7 @@ RL_OWN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "group": ("group", int),
     "prompts": ("prompts", int),
     "max_response": ("max_response", float),
+    "micro_prompts": ("micro_prompts", bool),
 }
 """Field of `RlCosts` -> (habit, how it is read)."""
 

@@ -67,6 +67,11 @@ class RlJob:
         """Sequences that a step trains on. [1]."""
         return self.prompts * (2 if self.method == "dpo" else self.group)
 
+    @property
+    def together(self) -> int:
+        """Sequences of one that a micro-batch counts. [1]."""
+        return 2 if self.method == "dpo" else self.group if self.costs.micro_prompts else 1
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RolloutEngine:
@@ -130,7 +135,7 @@ def update_job(job: Job, rl: RlJob) -> Job:
     layout = job.layout
     samples = max(1, rl.samples // rl.updates)
     mean = rl.prompt_tokens + rl.response_tokens
-    together = layout.micro_batch_size
+    together = layout.micro_batch_size * (1 if rl.method == "dpo" else rl.together)
     if rl.costs.packs:
         seq = max(1, round(mean))
         together = max(together, math.ceil(TOKENS_TOGETHER / seq))
@@ -147,14 +152,14 @@ def update_job(job: Job, rl: RlJob) -> Job:
 def longest_job(job: Job, rl: RlJob) -> Job:
     """Training job at the longest sequence: what memory must hold."""
     layout = job.layout
-    pair = 2 if rl.method == "dpo" else 1
     seq = max(1, round(rl.prompt_tokens + rl.max_response_tokens))
-    micro = layout.micro_batch_size * pair
+    micro = layout.micro_batch_size * rl.together
     ranks = layout.dp * micro
     batch = max(2, -(-rl.samples // ranks)) * ranks
     longest = replace(layout, seq_len=seq, micro_batch_size=micro, global_batch_size=batch)
-    loss = "pairs" if pair == 2 and job.loss == "eager" else job.loss
-    alone = rl.costs.response_logits and pair == 1
+    pairs = rl.method == "dpo"
+    loss = "pairs" if pairs and job.loss == "eager" else job.loss
+    alone = rl.costs.response_logits and not pairs
     frac = min(1.0, rl.max_response_tokens / seq) if alone else 1.0
     return replace(job, layout=longest, loss=loss, logits_frac=frac)
 

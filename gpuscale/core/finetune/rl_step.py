@@ -234,6 +234,7 @@ class RlCosts:
     interval_factor_80: float = 1.7  # holds 80 % of published steps
     engine: Engine = "colocated"  # where rollouts run
     packs: bool = True  # samples of an update put together without padding
+    micro_prompts: bool = False  # a micro-batch counts prompts, each with its group
     response_logits: bool = False  # of the responses alone, where samples are padded
     # CPU time of one layer and token of `generate`; sequences of a GPU that it takes at once, 0:
     # all that fit; tokens of the longest response over the mean, where only one of them is known
