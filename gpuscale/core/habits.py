@@ -133,7 +133,8 @@ FIELDS = (
     *"reference offload_when engine engine_share engine_sleeps states_leave rollout_tp".split(),
     *"prompts group max_response micro_prompts".split(),
     # of engines: `chunk_tokens` of a pass, `mixed` with decoding, `host_s` of a pass [s]
-    *"small_factor compiled_s compiled_prompts".split(),
+    *"small_factor grouped_factor compiled_s compiled_prompts".split(),
+    *"inner_multiple hidden_multiple".split(),
     *"memory_share max_sequences chunk_tokens mixed whole_prompts chunks_beyond".split(),
     *"async_scheduling host_s host_per_sequence_s prefix_cache graph_sequences".split(),
     *"cache_format attention_backend expert_backend drafts async_drafts".split(),

@@ -16,6 +16,9 @@ WARP_LEVEL = ("blackwell-geforce", "blackwell-gb202")
 """Parts whose matrix units have warp-level instructions alone. On datacenter Blackwell those, which
 kernels that unpack weights are written in (Marlin), reach a fraction of the rate."""
 
+TILES = ("inner_multiple", "hidden_multiple")
+"""Of the memory, what kernels pad experts in mxfp4 to."""
+
 Efficiency = Annotated[float, Within(0, 1, above=True)]
 Factor = Annotated[float, Within(1, 10)]
 Months = Annotated[float, Within(0, 60)]
@@ -86,9 +89,9 @@ class FrameworkSpec(ServingSoftware):
             found["serial_host"] = not habits["async_scheduling"].value
         if "async_drafts" in habits:
             found["serial_drafts"] = not habits["async_drafts"].value
-        if "memory_share" in habits:
-            share = float(str(habits["memory_share"].value))
-            found["memory"] = replace(self.memory, utilisation_frac=share)
+        words = {"memory_share": "utilisation_frac"} | {name: name for name in TILES}
+        memory = {own: habits[k].value for k, own in words.items() if k in habits}
+        found["memory"] = replace(self.memory, **memory)
         return replace(self, **found)
 
     def to_core(self, architecture: str = "") -> ServingSoftware:

@@ -51,6 +51,30 @@ def test_a_line_asks_for_no_longer_context_than_its_cache_holds(gpus, told):
     assert line.endswith(told)
 
 
+def test_what_the_engine_refuses_as_it_comes_is_said_first():
+    """vLLM issue 13061: of 131,072 tokens on two RTX 4090 the cache holds 81,536."""
+    bare = invoke("serve", "llama3.1-8b", "--gpu", "4090")
+    assert bare.returncode == 1
+    assert bare.stdout.startswith("vLLM refuses the model's own 131,072 tokens here")
+    assert "--max-model-len 32768 it starts" in bare.stdout
+    loaded = invoke("serve", "llama3.1-8b", "--gpu", "4090", "--concurrency", "8")
+    assert loaded.returncode == 0
+    first = loaded.stdout.split("\n", 1)[0]
+    assert first.startswith("llama3.1-8b") and "vLLM refuses" in first
+    for other in (("--context", "16384"), ("--engine", "sglang"), ("--gpus", "8")):
+        done = invoke("serve", "llama3.1-8b", "--gpu", "4090", *other)
+        assert done.returncode == 0 and "refuses" not in done.stdout
+
+
+def test_a_request_that_has_no_room_to_its_end_does_not_fit():
+    """Of 3,569 tokens of cache the state of a request takes 2,317: an answer of 256 is refused."""
+    asked = ("qwen3.8-27b", "--gpu", "5070-ti", "--gpus", "1", "--engine", "llama.cpp")
+    asked += ("--weights", "q4_k_m")
+    assert answer(*asked, "--output-len", "128")["output_tokens_per_s"] > 20
+    assert not answer(*asked, "--output-len", "256", code=1)["fits"]
+    assert answer(*asked, "--offload", "auto")["output_tokens_per_s"] > 10
+
+
 def test_products_of_fp8_blocks_without_deepgemm_take_longer():
     """On two attention ranks; SGLang counts the tokens of a pass of all ranks together."""
     asked = ("qwen3-30b-a3b", "--gpu", "b200", "--gpus", "2", "--weights", "fp8-block")

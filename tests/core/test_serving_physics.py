@@ -180,6 +180,26 @@ def test_gguf_files_have_their_size(name, fmt, file_bytes):
     assert replica_weight_bytes(spec(name), one) == pytest.approx(file_bytes, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "printed_bytes"),
+    [
+        ("dgx-h100", 64.38 * 2**30),  # vLLM issue 33155, Triton
+        ("dgx-a100", 65.97 * 2**30),  # vLLM issue 23278, Marlin
+    ],
+)
+def test_experts_in_mxfp4_take_whole_tiles_of_their_kernels(cluster, printed_bytes):
+    model = spec("gpt-oss-120b")
+    engine = serving_site(load_cluster(cluster), "vllm").software.memory
+    one = layouts.checkpoint_formats(model, "mxfp4", "bf16")
+    assert replica_weight_bytes(model, one, engine) == pytest.approx(printed_bytes, rel=0.003)
+    assert replica_weight_bytes(model, one) < 0.95 * printed_bytes
+    eight = replace(one, tp=8)  # 360 of the inner width on each GPU, in tiles of 64 or 128: 384
+    split, file = (8.0 * replica_weight_bytes(model, eight, m) for m in (engine, None))
+    assert split / file == pytest.approx(384 / 360 * 3072 / 2880, rel=0.01)
+    other = replace(one, ffn_format="nvfp4")
+    assert replica_weight_bytes(model, other, engine) == replica_weight_bytes(model, other)
+
+
 @given(st.sampled_from(["q4_k_m", "q8_0", "bf16"]))
 def test_few_rows_of_experts_are_not_padded_on_vector_units(fmt):
     """One token reads its experts; on the tensor units it also pays for whole tiles."""

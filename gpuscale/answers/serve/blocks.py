@@ -27,7 +27,7 @@ def details_of(
     """Verdict, table of layouts, what it rests on, lines to start and to check it."""
     from gpuscale.answers.summary import changed
 
-    layouts: list[Block] = [Text(head(case, wanted, choice, r)), table(case, wanted, r, price)]
+    layouts: list[Block] = [Text(said[0].value), table(case, wanted, r, price)]
     layouts += [Text(ratios(choice))] if ": " in r.label else []  # kinds of GPUs
     layouts += [Text(rest)] if (rest := others(choice)) else []
     pools: list[Block] = [pool_table(r.pools)] if r.pools else []

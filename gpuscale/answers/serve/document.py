@@ -9,7 +9,7 @@ from gpuscale.answers.saved import told
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve import measured
 from gpuscale.answers.serve.case import ServeCase
-from gpuscale.answers.serve.launch import benchmark_line, launch_lines
+from gpuscale.answers.serve.launch import benchmark_line, launch_lines, own_length
 from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
 from gpuscale.answers.serve.summary import age_text, habits_line, taken_of
@@ -117,6 +117,11 @@ def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> 
     if edge := measured.at_the_edge(case, best.candidate.what):
         result = replace(result, fits=False, meets=False)
         said = f"{edge} {said}"
+    elif own := own_length(asked, best):
+        bare = not (asked.input or _loaded(asked) or asked.ttft or asked.tpot)
+        said = f"{own} {said}" if bare else f"{said} {own}"
+        if bare:  # what is asked is whether it runs as it comes
+            result = replace(result, fits=False, meets=False)
     points = serve_summary(asked, case, best, said, result)
     return Document.layered(
         "serve",

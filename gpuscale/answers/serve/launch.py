@@ -66,8 +66,6 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
     away = math.ceil(offload.frac * s.model.n_layers) if offload else 0
     slots = max(1, min(sequences, asked.concurrency or 1))
     each = asked.context or 1 << math.ceil(math.log2(max(512.0, s.demand.contexts.high)))
-    own, holds = s.model.max_position or 0, kv_tokens(s)  # beyond its cache an engine refuses
-    sure = 1 << int(math.log2(max(512.0, min(0.9 * holds, own))))
     return {
         "model": model,
         "file": shlex.quote(gguf(asked.model, weights)),
@@ -82,7 +80,7 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
         "whole_chunk": s.scheduler.token_budget,
         "plain": asked.no_deepgemm,
         "poll": asked.poll,
-        "context": asked.context or (own > holds and max(math.ceil(s.demand.contexts.high), sure)),
+        "context": asked.context or shorter_context(s),
         "share": share,
         "quantisation": "" if model.endswith("-FP8") else QUANTISED.get(weights, ""),
         "kv": "" if r.kv_format == "bf16" else r.kv_format,
@@ -98,6 +96,28 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
         "slots": slots,
         "all_slots": each * slots,
     }
+
+
+def shorter_context(s: Service) -> int:
+    """Context that the cache holds for sure, where that of the model is longer; else 0. [token]."""
+    own, holds = s.model.max_position or 0, kv_tokens(s)
+    if own <= holds:
+        return 0
+    sure = 1 << int(math.log2(max(512.0, min(0.9 * holds, own))))
+    return max(math.ceil(s.demand.contexts.high), sure)
+
+
+def own_length(asked: Serve, found: FoundReplica) -> str:
+    """Say where vLLM refuses to start with the model's own length; nothing where it does not."""
+    s = found.candidate.what
+    if isinstance(s, PooledService) or asked.context or found.candidate.engine != "vllm":
+        return ""
+    if not (length := shorter_context(s)):
+        return ""
+    return (
+        f"vLLM refuses the model's own {s.model.max_position:,} tokens here (the cache holds "
+        f"{kv_tokens(s):,.0f}); with --max-model-len {length} it starts."
+    )
 
 
 def checkpoint(asked: str, model: ModelSpec, weights: str) -> str:

@@ -43,9 +43,9 @@ SEPARATE_KERNELS = 2
 """More of them where the router's operations are fused by pattern: the choice of experts with their
 weights, and the sum over experts, are a kernel each (ggml-cuda, `topk-moe.cu`, fused additions)."""
 
-SEPARATE_STATE_KERNELS = {"gated-delta": 30}
-"""The same of a recurrent layer: gates, norms, products and sums of the state, each by itself
-(ggml, `build_delta_net_autoregressive`); a scan of Mamba is one kernel there too."""
+SEPARATE_STATE_KERNELS = {"gated-delta": 8}
+"""The same of a recurrent layer: gates, norms, copies of the state. The update of the state is one
+operation in place of 23 (llama.cpp, pull requests 19504 and 20091, March 2026)."""
 
 
 def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batch) -> PassTime:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated
 
-from gpuscale.core.bounds import Among, Fraction, Measured
+from gpuscale.core.bounds import Among, Fraction, Measured, Within
 from gpuscale.core.dataclasses import Term, dataclass, term_of, total_of
 from gpuscale.core.formats import edge_bytes, element_bytes, weight_bytes
 from gpuscale.core.model import params
@@ -38,6 +38,7 @@ kB a token of Llama 3.1 8B, 2.98 copies beside the MLP."""
 
 
 Bytes = Annotated[float, Measured("bytes")]
+Measure = Annotated[float, Within(1, 4096)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class EngineMemory:
     chunk_tokens: float = 8192.0
     apart: bool = False  # the sampler's logits come after a pass of its largest size: no sum
     embedding_on_host: bool = False  # the table that tokens are looked up in, unless it is the head
+    inner_multiple: Measure = 1.0  # to which kernels of mxfp4 pad the experts' inner width of a GPU
+    hidden_multiple: Measure = 1.0  # and the hidden size
 
     def sampler_bytes(self, vocab_size: int) -> float:
         """Logits that the sampler holds at its peak, in fp32. [byte]."""
@@ -87,8 +90,17 @@ def routed_params(ffn: AnyFfn, hidden: int) -> float:
     return ffn.n_experts * params.expert_params(ffn, hidden) if ffn.kind == "moe" else 0.0
 
 
+def tiled_frac(ffn: AnyFfn, hidden: int, replica: Replica, engine: EngineMemory) -> float:
+    """Weights of experts as kernels of mxfp4 hold them, in whole tiles, over those of the file."""
+    if ffn.kind != "moe" or replica.ffn_format != "mxfp4":
+        return 1.0
+    each = ffn.expert_ffn_hidden_size * min(replica.ep, replica.group) / replica.group
+    tiles = ((each, engine.inner_multiple), (hidden, engine.hidden_multiple))
+    return math.prod(math.ceil(width / multiple) * multiple / width for width, multiple in tiles)
+
+
 def replica_weight_bytes(
-    model: ModelSpec, replica: Replica, *, embedding_on_host: bool = False
+    model: ModelSpec, replica: Replica, engine: EngineMemory | None = None
 ) -> float:
     """Weights on one GPU of the fullest stage. [byte].
 
@@ -96,21 +108,22 @@ def replica_weight_bytes(
     and head stay in 16 bits (published checkpoints; not so GGUF), and so does attention where the
     replica says so. Drafts of the model's own prediction layer add that layer.
     """
-    h = model.hidden_size
+    h, engine = model.hidden_size, engine or EngineMemory()
     narrow = weight_bytes(1.0, replica.ffn_format, scales=True)
     wide = weight_bytes(1.0, replica.attention_format, scales=True)
     layers = 0.0
     for group in model.layer_groups:
         routed = routed_params(group.ffn, h)
         beside = params.ffn_params(group.ffn, h) - routed
+        held = routed * tiled_frac(group.ffn, h, replica, engine)
         mixer = params.mixer_params(group.mixer, h) + params.layer_norm_params(model)
         layers += group.n * (
-            narrow * (routed / replica.group + beside / replica.tp) + wide * mixer / replica.tp
+            narrow * (held / replica.group + beside / replica.tp) + wide * mixer / replica.tp
         )
     layers += (2.0 - narrow) * kept_params(model, replica) / replica.tp
     per_stage = math.ceil(model.n_layers / replica.pp) / model.n_layers
     edges = edge_params(model, replica.pp)
-    if embedding_on_host and params.head_params(model):
+    if engine.embedding_on_host and params.head_params(model):
         edges = params.head_params(model)
     drafts = params.mtp_params(model) * narrow / replica.group if replica.drafts else 0.0
     each = min(edge_bytes(f) for f in (replica.ffn_format, replica.attention_format))
@@ -168,7 +181,7 @@ def cache_room(
     .. [3] TensorRT-LLM, `kv_cache_config.free_gpu_memory_fraction`.
     """
     device = device_bytes
-    weights = replica_weight_bytes(model, replica, embedding_on_host=engine.embedding_on_host)
+    weights = replica_weight_bytes(model, replica, engine)
     peak = activation_bytes(model, replica, engine.chunk_tokens)
     sampler = engine.sampler_bytes(model.vocab_size)
     if engine.apart:
@@ -222,10 +235,13 @@ KEPT_BACK = {
 SAMPLER = "sampler_copies * 4 * sampler_sequences * vocab_size"
 
 
-def weights_term(model: ModelSpec, replica: Replica, room: CacheRoom) -> Term:
+def weights_term(model: ModelSpec, replica: Replica, engine: EngineMemory, room: CacheRoom) -> Term:
     """Weights on one GPU of the fullest stage."""
     h, groups = model.hidden_size, model.layer_groups
     routed = sum(g.n * routed_params(g.ffn, h) for g in groups)
+    held = sum(
+        g.n * routed_params(g.ffn, h) * tiled_frac(g.ffn, h, replica, engine) for g in groups
+    )
     ffn = "dense_params / tp" + (" + routed_params / group" if routed else "")
     kept = kept_params(model, replica)
     wide = " + (2 - ffn_bytes_each) * kept_params / tp" if kept else ""
@@ -240,7 +256,7 @@ def weights_term(model: ModelSpec, replica: Replica, room: CacheRoom) -> Term:
         replica,
         ffn_bytes_each=weight_bytes(1.0, replica.ffn_format, scales=True),
         dense_params=sum(g.n * params.ffn_params(g.ffn, h) for g in groups) - routed,
-        routed_params=routed,
+        routed_params=held,
         kept_params=kept,
         mixer_bytes_each=weight_bytes(1.0, replica.attention_format, scales=True),
         mixer_params=sum(
@@ -324,7 +340,7 @@ def serving_terms(
         {name: getattr(m, name) for name in names},
         "sum of the parts",
         (
-            weights_term(model, replica, room),
+            weights_term(model, replica, engine, room),
             cache,
             activations_term(model, replica, engine, room),
             kept_back,

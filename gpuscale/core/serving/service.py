@@ -163,13 +163,15 @@ class Service(UnderLoad):
 
     @property
     def fits(self) -> bool:
-        """Whether the weights and one request fit, and the longest context that is promised.
+        """Whether the weights and one whole request fit, and the longest context that is promised.
 
         A context that lacks no more than `EDGE_FRAC` of the memory is taken to fit.
         """
+        s, d = self.scheduler, self.demand
+        whole = d.inputs.mean * (1.0 - d.prefix_frac) + d.outputs.mean + 1.0 + s.sequence_tokens
         return (
             self.room.cache_bytes > 0.0
-            and self.sequences_with_room >= 1.0
+            and whole <= s.cache_tokens
             and self.context_lacks_bytes <= EDGE_FRAC * self.room.usable_bytes
         )
 
