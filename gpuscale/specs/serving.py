@@ -90,7 +90,7 @@ class FrameworkSpec(ServingSoftware):
         if "async_drafts" in habits:
             found["serial_drafts"] = not habits["async_drafts"].value
         words = {"memory_share": "utilisation_frac"} | {name: name for name in TILES}
-        memory = {own: habits[k].value for k, own in words.items() if k in habits}
+        memory: dict[str, Any] = {own: habits[k].value for k, own in words.items() if k in habits}
         found["memory"] = replace(self.memory, **memory)
         return replace(self, **found)
 
