@@ -208,7 +208,7 @@ def test_collectives_go_twice_as_long_in_a_model_and_cross(monkeypatch):
 
 
 def test_ideal_decode_and_degrees():
-    assert decode_time_s(12.0, 1.0, 2, 3.0, 1e9, 0.5) == 2.5
+    assert decode_time_s(12.0, 1.0, 2, 3.0, 1e9) == 2.0
     assert decode_time_s(1.0, 12.0, 2, 1e9, 3.0) == 2.0
     assert [serving_layout(n, 8) for n in (1, 4, 8, 24)] == [(1, 1), (4, 1), (8, 1), (8, 3)]
     for bad in ((0, 8), (8, 0), (12, 8)):
