@@ -6,20 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Converted, Question, amount, text, whole
+from gpuscale.core import settings
 from gpuscale.core.dataclasses import dataclass
-from gpuscale.core.settings import (
-    ATTENTION,
-    ATTENTION_WORDS,
-    DISPATCHERS,
-    GRADIENT_BYTES,
-    GRAPHS,
-    LOSSES,
-    MATURITIES,
-    MODULES,
-    MOE_KERNELS,
-    MOMENT_BYTES,
-    JobSettings,
-)
 from gpuscale.errors import unknown_name
 
 AS_IT_COMES = "[default: as the software comes]"
@@ -29,8 +17,10 @@ def _modules(value: Any, label: str) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     names = tuple(dict.fromkeys(str(part).strip() for part in parts))
     for name in names:
-        if name not in MODULES:
-            raise unknown_name("module", name, MODULES, f"known: {', '.join(MODULES)}")
+        if name not in settings.MODULES:
+            raise unknown_name(
+                "module", name, settings.MODULES, f"known: {', '.join(settings.MODULES)}"
+            )
     return names
 
 
@@ -71,8 +61,8 @@ FUSED_LOSSES = dict.fromkeys(
 
 def moments() -> Asked[str | None]:
     """Field of the format of the optimizer's moments."""
-    told = f"Format of the optimizer's moments: {', '.join(MOMENT_BYTES)}. {AS_IT_COMES}"
-    return text(told, known=tuple(MOMENT_BYTES), instead=STATES)
+    told = f"Format of the optimizer's moments: {', '.join(settings.MOMENT_BYTES)}. {AS_IT_COMES}"
+    return text(told, known=tuple(settings.MOMENT_BYTES), instead=STATES)
 
 
 @dataclass(kw_only=True)
@@ -83,12 +73,12 @@ class KernelOptions(Question):
     OF_TASKS: ClassVar[tuple[str, ...]] = TRAIN
     attention: Asked[str | None] = text(
         "Attention kernel: best (of the GPU), flash2, flash1 or eager. [default: the software's]",
-        known=tuple(ATTENTION),
-        same=ATTENTION_WORDS,
+        known=tuple(settings.ATTENTION),
+        same=settings.ATTENTION_WORDS,
     )
     loss: Asked[str | None] = text(
         "Cross entropy: eager (whole logits), chunked or fused. [default: the software's]",
-        known=tuple(LOSSES),
+        known=tuple(settings.LOSSES),
         same=FUSED_LOSSES,
     )
 
@@ -101,21 +91,22 @@ class JobOptions(KernelOptions):
     OF_TASKS: ClassVar[tuple[str, ...]] = PRETRAIN
     cuda_graphs: Asked[str | None] = text(
         f"CUDA graphs: none, layer (parts of a layer) or full (the iteration). {AS_IT_COMES}",
-        known=GRAPHS,
+        known=settings.GRAPHS,
     )
     dispatcher: Asked[str | None] = text(
         f"Exchange of the experts' tokens: alltoall, deepep or hybridep. {AS_IT_COMES}",
-        known=tuple(DISPATCHERS),
+        known=tuple(settings.DISPATCHERS),
     )
     overlap_ep: Asked[str | None] = text(
         "The experts' exchange beside another micro-batch: on or off.", known=("on", "off")
     )
     moe_kernels: Asked[str | None] = text(
-        f"Generation of the experts' kernels: {', '.join(MOE_KERNELS)}. {AS_IT_COMES}",
-        known=MOE_KERNELS,
+        f"Generation of the experts' kernels: {', '.join(settings.MOE_KERNELS)}. {AS_IT_COMES}",
+        known=settings.MOE_KERNELS,
     )
     recompute_modules: Converted[tuple[str, ...] | None, str | Sequence[str]] = Converted(
-        f"Modules that selective recompute repeats: {', '.join(MODULES)}. [default: core_attn]",
+        f"Modules that selective recompute repeats: {', '.join(settings.MODULES)}. "
+        "[default: core_attn]",
         None,
         _modules,
     )
@@ -125,7 +116,7 @@ class JobOptions(KernelOptions):
     moments: Asked[str | None] = moments()
     gradients: Asked[str | None] = text(
         f"Format that gradients are kept and reduced in: fp32 or bf16. {AS_IT_COMES}",
-        known=tuple(GRADIENT_BYTES),
+        known=tuple(settings.GRADIENT_BYTES),
     )
 
     fp8_param_gather: Asked[str | None] = text(
@@ -148,18 +139,18 @@ class JobOptions(KernelOptions):
     maturity: Asked[str | None] = text(
         "tuned (somebody searched layout and kernels on this stack), as-it-comes or script (own "
         "training loop). [default: as jobs of the software are]",
-        known=MATURITIES,
+        known=settings.MATURITIES,
         tasks=(*PRETRAIN, "tune"),
         instead="RL is fitted to steps as they come",
     )
 
     @property
-    def job_settings(self) -> JobSettings:
+    def job_settings(self) -> settings.JobSettings:
         """What is set, as one record."""
         from gpuscale.core.dataclasses import made_of
 
         return made_of(
-            JobSettings,
+            settings.JobSettings,
             self,
             overlap_ep=None if self.overlap_ep is None else self.overlap_ep == "on",
             fp8_param_gather=self.fp8_param_gather and self.fp8_param_gather == "on",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuscale.core.formats import FORMATS, compute_dtype, element_bytes
 from gpuscale.core.kernel import roofline as rl
-from gpuscale.core.kernel.roofline import elementwise_time, matmul_time
+from gpuscale.core.kernel.roofline import MixedProduct, elementwise_time
 from gpuscale.core.network import collective as co
 from gpuscale.core.network.collective import (
     ALGORITHMS,
@@ -46,7 +46,7 @@ def pod(node_rate=450e9, share=50e9, reduces=True):
 
 @given(DIMS, DIMS, DIMS, RATES, RATES)
 def test_roofline_is_the_slower_part(m, k, n, flop_per_s, bytes_per_s):
-    t = matmul_time(m, k, n, "bf16", "bf16", "bf16", flop_per_s, bytes_per_s)
+    t = MixedProduct(m, k, n, "bf16", "bf16", "bf16").roofline(flop_per_s, bytes_per_s)
     assert t.time_s == max(t.compute_s, t.memory_s)
     assert (t.bound == "compute") == (t.compute_s >= t.memory_s)
     assert (t.intensity_flop_per_byte >= t.ridge_flop_per_byte * (1 - 1e-9)) or t.bound == "memory"
@@ -54,9 +54,12 @@ def test_roofline_is_the_slower_part(m, k, n, flop_per_s, bytes_per_s):
 
 @given(DIMS, DIMS, DIMS, RATES, RATES, st.floats(1.0, 100.0))
 def test_faster_hardware_is_never_slower(m, k, n, flop_per_s, bytes_per_s, gain):
-    base = matmul_time(m, k, n, "bf16", "bf16", "bf16", flop_per_s, bytes_per_s).time_s
+    product = MixedProduct(m, k, n, "bf16", "bf16", "bf16")
+    base = product.roofline(flop_per_s, bytes_per_s).time_s
     for f, b in ((gain, 1.0), (1.0, gain)):
-        faster = matmul_time(m, k, n, "bf16", "bf16", "bf16", flop_per_s * f, bytes_per_s * b)
+        faster = MixedProduct(m, k, n, "bf16", "bf16", "bf16").roofline(
+            flop_per_s * f, bytes_per_s * b
+        )
         assert faster.time_s <= base * (1 + 1e-12)
 
 

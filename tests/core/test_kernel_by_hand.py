@@ -33,6 +33,7 @@ from gpuscale.core.kernel.expected import (
     expected_matmul_time_s,
     memory_time_s,
     most_split,
+    product_time_s,
     quantise_time_s,
 )
 from gpuscale.core.kernel.roofline import (
@@ -44,8 +45,6 @@ from gpuscale.core.kernel.roofline import (
     elementwise_time,
     matmul_bytes,
     matmul_flop,
-    matmul_time,
-    mixed_product_time_s,
     roofline,
 )
 from gpuscale.core.kernel.terms import elementwise_term, product_term
@@ -106,7 +105,8 @@ def test_work_and_traffic_of_products():
 
 
 def test_a_product_of_mixed_formats_by_its_peaks():
-    found = matmul_time(64, 4096, 8192, "bf16", "fp8", "fp32", 1e12, 1e9, batch=2, groups=4)
+    product = MixedProduct(64, 4096, 8192, "bf16", "fp8", "fp32", batch=2, groups=4)
+    found = product.roofline(1e12, 1e9)
     assert found.flop == 4 * 64 * 4096 * 8192
     assert found.bytes == 2 * (2 * 64 * 4096 + 4 * 4096 * 8192 + 4 * 64 * 8192)
     assert (found.kind, found.compute_dtype, found.bound) == ("matmul", "bf16", "memory")
@@ -115,7 +115,8 @@ def test_a_product_of_mixed_formats_by_its_peaks():
     assert found.critical_m == critical_batch(4096, 8192, 1000.0, 2.0, 1.0, 4.0, 4)
     m = found.smallest_compute_bound_m
     assert m - 1 < found.critical_m <= m
-    assert matmul_time(8, 8, 8, "bf16", "bf16", "bf16", 1e12, 1e9).smallest_compute_bound_m is None
+    small = MixedProduct(8, 8, 8, "bf16", "bf16", "bf16").roofline(1e12, 1e9)
+    assert small.smallest_compute_bound_m is None
 
 
 def test_elementwise_operations():
@@ -418,12 +419,10 @@ def test_terms_of_a_product(m, formats):
     product = MixedProduct(m, 4096, 2048, *formats, "bf16")
     compute = "fp8" if formats == ("fp8", "fp8") else "bf16"
     for changed in (product, replace(product, groups=min(m, 4)), replace(product, batch=2)):
-        rates = (changed, compute, arch, 989.4e12, 3.35e12)
-        kept = {"n_units": 132, "l2_bytes": 52e6}
-        term = product_term(*rates, **kept, source="hopper")
-        assert evaluated(term) >= 5
-        time_s = mixed_product_time_s(*rates, **kept)
         rows, one = changed.single(compute, 989.4e12, 3.35e12, 132, 52e6)
+        term = product_term(rows, one, compute, arch, "hopper")
+        assert evaluated(term) >= 5
+        time_s = product_time_s(rows, one, compute, arch)
         ideal = 2 * one.products * rows * 4096 * one.n / 989.4e12
         assert time_s == pytest.approx(term.value) or time_s >= ideal
 
@@ -431,11 +430,11 @@ def test_terms_of_a_product(m, formats):
 def test_terms_below_and_between_the_rows_of_the_grid():
     falling = replace(BARE, table=tabled(math.log(30), 0.0))
     arch = ArchCalibration("toy", {"bf16": falling})
-    kept = {"n_units": None, "l2_bytes": None, "source": "toy"}
 
     def at(m):
         product = MixedProduct(m, 1024, 256, "bf16", "bf16", "bf16")
-        return product_term(product, "bf16", arch, 1e12, 1e9, **kept)
+        rows, one = product.single("bf16", 1e12, 1e9, None, None)
+        return product_term(rows, one, "bf16", arch, "toy")
 
     assert at(8).formula == "below_s" and at(8).children[0].source.startswith("at 2 rows")
     assert [c.name for c in at(5).children] == ["below_s"]  # both neighbours wait for fewer rows

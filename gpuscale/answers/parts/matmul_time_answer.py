@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -10,16 +11,14 @@ from gpuscale.answers.values import check_dtype, formats_of, matrix_rate
 from gpuscale.core.dataclasses import Term, asdict, dataclass, term_of
 from gpuscale.core.formats import compute_dtype, element_bytes
 from gpuscale.core.kernel.calibration import matmul_interval_s
-from gpuscale.core.kernel.expected import expected_elementwise_time_s
+from gpuscale.core.kernel.expected import expected_elementwise_time_s, product_time_s
 from gpuscale.core.kernel.roofline import (
     ELEMENTWISE,
     SOURCE,
     KernelTime,
     MixedProduct,
     elementwise_time,
-    mixed_product_time_s,
 )
-from gpuscale.core.kernel.roofline import matmul_time as compute
 from gpuscale.core.quantity import format_si
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.calibration import arch_spec, load_arch
@@ -41,21 +40,8 @@ def matmul_document(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Docu
         raise GpuscaleError(f"--groups {groups} is more than the {m} rows to divide")
     rate_dtype = compute_dtype(x, w)
     rate = matrix_rate(spec, rate_dtype)
-    found = compute(
-        m,
-        k,
-        n=n,
-        x_dtype=x,
-        w_dtype=w,
-        out_dtype=out,
-        flop_per_s=rate,
-        bytes_per_s=spec.hbm_bytes_per_s,
-        batch=batch,
-        groups=groups,
-    )
-    made = MixedProduct(
-        m=m, k=k, n=n, x_dtype=x, w_dtype=w, out_dtype=out, batch=batch, groups=groups
-    )
+    made = MixedProduct(m, k, n, x, w, out, batch, groups)
+    found = made.roofline(rate, spec.hbm_bytes_per_s)
     shown = x if x == w == out else f"{x} x {w} -> {out}"
     product = f"[{m:,}, {k:,}] x [{k:,}, {n:,}]"
     more = (f", {batch:,} products" if batch > 1 else "") + (
@@ -159,76 +145,39 @@ class KernelAnswer(KernelTime):
 
 def expected_of(
     spec: GpuSpec, found: KernelTime, product: MixedProduct | None, calibration: str | None
-) -> ProductTime:
-    """Return the expected time of a product, or of an elementwise kernel where there is none."""
-    arch = load_arch(spec, calibration)
-    source, dtype = f"calibration `{arch.name}`, {arch.source}", "bf16"
-    unseen = product.unseen if product else "an elementwise kernel"
-    if unseen:
-        source += f"; {unseen} was not measured: constants of single products"
-    if product is not None:
-        dtype = found.compute_dtype
-        time_s = mixed_product_time_s(
-            product,
-            dtype,
-            arch,
-            found.flop_per_s or 0.0,
-            spec.hbm_bytes_per_s,
-            n_units=spec.n_compute_units,
-            l2_bytes=spec.l2_bytes,
-        )
-    else:
-        time_s = expected_elementwise_time_s(
-            found.bytes, found.compute_s, arch, spec.hbm_bytes_per_s
-        )
-    time_s = max(time_s, found.time_s)
-    low, high = matmul_interval_s(time_s, dtype, arch, unseen=bool(unseen))
-    launch_s = arch.for_dtype(dtype).floor_s
-    return ProductTime(time_s, max(low, found.time_s), high, launch_s, unseen == "", source)
-
-
-def _expected_term(
-    spec: GpuSpec,
-    found: KernelTime,
-    product: MixedProduct | None,
-    expected: ProductTime,
-    calibration: str | None,
-) -> Term:
-    """Explain the expected time: that of the kernel, never below the roofline."""
+) -> tuple[ProductTime, Term]:
+    """Time expected of a product, or of an elementwise kernel where there is none; explained."""
     from gpuscale.core.kernel.terms import elementwise_term, product_term
 
     arch = load_arch(spec, calibration)
-    if product is None:
-        hbm = spec.hbm_bytes_per_s
-        kernel = elementwise_term(found.bytes, found.compute_s, arch, hbm, expected.source)
+    source, hbm = f"calibration `{arch.name}`, {arch.source}", spec.hbm_bytes_per_s
+    unseen = product.unseen if product else "an elementwise kernel"
+    if unseen:
+        source += f"; {unseen} was not measured: constants of single products"
+    dtype = found.compute_dtype if product else "bf16"
+    if product is not None:
+        peak, units = found.flop_per_s or 0.0, spec.n_compute_units
+        rows, one = product.single(dtype, peak, hbm, units, spec.l2_bytes)
+        time_s = product_time_s(rows, one, dtype, arch)
+        kernel = product_term(rows, one, dtype, arch, source)
     else:
-        kernel = product_term(
-            product,
-            found.compute_dtype,
-            arch,
-            found.flop_per_s or 0.0,
-            spec.hbm_bytes_per_s,
-            n_units=spec.n_compute_units,
-            l2_bytes=spec.l2_bytes,
-            source=expected.source,
-        )
-    return Term(
-        name="expected_time_s",
-        value=expected.time_s,
-        unit="s",
-        formula="max(time_s, kernel_s)",
-        inputs={"time_s": found.time_s, "kernel_s": kernel.value},
-        source=expected.source,
-        children=(kernel,),
+        time_s = expected_elementwise_time_s(found.bytes, found.compute_s, arch, hbm)
+        kernel = elementwise_term(found.bytes, found.compute_s, arch, hbm, source)
+    time_s = max(time_s, found.time_s)  # never below the roofline
+    low, high = matmul_interval_s(time_s, dtype, arch, unseen=bool(unseen))
+    ends_s, launch_s = (max(low, found.time_s), high), arch.for_dtype(dtype).floor_s
+    inputs, formula = {"time_s": found.time_s, "kernel_s": kernel.value}, "max(time_s, kernel_s)"
+    return (
+        ProductTime(time_s, *ends_s, launch_s, unseen == "", source),
+        Term("expected_time_s", time_s, "s", formula, inputs, source, children=(kernel,)),
     )
+
+
+time = partial(format_si, dim="s")
 
 
 def _rows(found: KernelTime, expected: ProductTime, share: float | None) -> list[list[str | None]]:
     """Lines of the answer: label, roofline, expected, remark."""
-
-    def time(v: float) -> str:
-        return format_si(v, "s")
-
     known = found.flop_per_s is not None
     units = "dense matrix units" if found.kind == "matmul" else "vector units"
     peak = f"{format_si(found.flop_per_s or 0.0, 'flop_per_s')}, {found.compute_dtype} {units}"
@@ -294,7 +243,7 @@ def kernel_document(
     """Lay the answer out."""
     inputs = {**inputs, "changed": list(loaded.changes)}
     share = asked.efficiency
-    expected = expected_of(loaded.gpu, found, product, asked.calibration)
+    expected, term = expected_of(loaded.gpu, found, product, asked.calibration)
     result = KernelAnswer(
         **asdict(found),
         expected=expected,
@@ -307,10 +256,6 @@ def kernel_document(
         Column("expected", "expected"),
         Column("remark", "", right=False),
     ]
-
-    def time(v: float) -> str:
-        return format_si(v, "s")
-
     columns = [
         Column("time_s", "roofline", time),
         Column("expected_s", "expected", time),
@@ -325,14 +270,13 @@ def kernel_document(
     note = f"{_origin(loaded, asked.catalogue)}\nexpected: {expected.source}"
     if result.bound == "compute" and (said := arch_spec(loaded.gpu.architecture).notes):
         note += f"\n{said}"
-    terms += (_expected_term(loaded.gpu, found, product, expected, asked.calibration),)
     return Document(
         command="matmul-time",
         inputs=inputs,
         result=result,
         blocks=[Text(title), Table(headers, shown), Text(note)],
         warnings=loaded.warnings,
-        terms=terms,
+        terms=(*terms, term),
         csv_table=Table(columns, [[flat[c.key] for c in columns]]),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -28,17 +27,13 @@ if TYPE_CHECKING:
     from gpuscale.specs.hardware import ClusterSpec
     from gpuscale.specs.model import ModelSpec
 
-LayoutOf = Callable[["ModelSpec", "ClusterSpec", "Roofline", str], "Layout"]
 DECODED = 64
 """Sequences of the decoding pass that is drawn."""
 
 
-def board_pictures(
-    loaded: Loaded, x: Roofline, layout: Layout, tokens: float, layout_of: LayoutOf
-) -> list[Any]:
+def _pictures(loaded: Loaded, x: Roofline, layout: Layout, tokens: float) -> list[Any]:
     """Operators of the model under the roof of its GPU, and the board over the number of GPUs."""
-    limits = _limits(loaded, x, layout, tokens, layout_of)
-    return [c for c in (_operators(loaded, layout), limits) if c]
+    return [c for c in (_operators(loaded, layout), _limits(loaded, x, layout, tokens)) if c]
 
 
 def _operators(loaded: Loaded, layout: Layout) -> Any:
@@ -72,14 +67,14 @@ def _operators(loaded: Loaded, layout: Layout) -> Any:
     )
 
 
-def _limits(loaded: Loaded, x: Roofline, layout: Layout, tokens: float, layout_of: LayoutOf) -> Any:
+def _limits(loaded: Loaded, x: Roofline, layout: Layout, tokens: float) -> Any:
     boards: dict[int, dict[str, float]] = {}
     width = layout.tp * layout.cp * layout.pp
     sizes = [width * 2**k for k in range(24) if width * 2**k <= 4 * layout.n_gpus]
     for n_gpus in [n for n in sizes if 16 * n >= layout.n_gpus]:
         given = replace(x, gpus=n_gpus, tp=layout.tp, cp=layout.cp, pp=layout.pp, ep=layout.ep)
         try:
-            here = layout_of(loaded.model, loaded.cluster, given, layout.precision)
+            here = board_layout(loaded.model, loaded.cluster, given, layout.precision)
             rows = limits_board(loaded.model, loaded.cluster, here, tokens)
         except (ValueError, GpuscaleError):
             continue
@@ -272,8 +267,3 @@ def _terms(layout: Layout, tokens: float, rows: tuple[LimitRow, ...]) -> tuple[T
             limit = "tokens_per_gpu * comm_s / math_s"
             found.append(Term(f"{r.axis} limit", r.need, "", limit, have, SOURCE))
     return tuple(found)
-
-
-def _pictures(loaded: Loaded, x: Roofline, layout: Layout, tokens: float) -> list[Any]:
-
-    return board_pictures(loaded, x, layout, tokens, board_layout)

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers import saved
 from gpuscale.answers.layout import layout_of, most_experts_split
 from gpuscale.answers.options import usual_seq_len
-from gpuscale.answers.saved import (
-    command_of,
-    inputs_of,
-    launched,
-    said_by,
-    saved_job,
-    taken_of,
-    told,
-)
 from gpuscale.answers.summary import (
     Peak,
     asked_for,
@@ -81,7 +73,7 @@ def loaded_of(asked: Memory | Timeline) -> Loaded:
 
 def training_document(asked: Memory) -> Document:
     """Answer a training question about a model."""
-    said = told(asked)
+    said = saved.told(asked)
     if asked.accumulation is not None:
         from gpuscale.answers.training.tune_wanted import with_accumulation
 
@@ -133,8 +125,8 @@ def training_document(asked: Memory) -> Document:
         stages=stages,
         fewest=fewest,
         fewest_expected=risky,
-        taken=taken_of(asked, loaded, layout),
-        said_by=said_by(said, software),
+        taken=saved.taken_of(asked, loaded, layout),
+        said_by=saved.said_by(said, software),
         **timed_step(problem, layout, software.name),
     )
     return _document(asked, loaded, layout, facts, parameters, result)
@@ -201,7 +193,7 @@ def _document(
         ),
         csv_table=table if not asked.stages else _stage_table(r),
         job=lambda: _job(asked, loaded, layout, r, parameters),
-        launch=launched(lambda: _job(asked, loaded, layout, r, parameters)),
+        launch=saved.launched(lambda: _job(asked, loaded, layout, r, parameters)),
     )
 
 
@@ -238,7 +230,7 @@ def _job(
     """Keep this layout as a whole job."""
     from gpuscale.launch.dialects.write import estimate_lines
 
-    return saved_job(
+    return saved.saved_job(
         loaded.model,
         loaded.cluster,
         loaded.specs["software"].name,
@@ -246,7 +238,7 @@ def _job(
         stage_layers=[stage.n_layers for stage in r.stages],
         settings=asked.job_settings.said,
         gradients_bytes=p.gradients_bytes,
-        command=command_of(asked),
+        command=saved.command_of(asked),
         estimate=estimate_lines(layout, r.peak_bytes, None),
     )
 
@@ -317,4 +309,4 @@ def _stage_table(r: TrainingMemory) -> Any:
 def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, object]:
     settings = {"settings": said} if (said := asked.job_settings.said) else {}
     named = {"catalogue": asked.catalogue, "recipe": asked.recipe or ""}
-    return inputs_of(loaded, layout, **named, **settings)
+    return saved.inputs_of(loaded, layout, **named, **settings)

@@ -10,8 +10,7 @@ import math
 
 from gpuscale.core.dataclasses import asdict, dataclass
 from gpuscale.core.formats import compute_dtype, element_bytes
-from gpuscale.core.kernel.calibration import ArchCalibration
-from gpuscale.core.kernel.expected import ProductRows, product_time_s
+from gpuscale.core.kernel.expected import ProductRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,57 +168,6 @@ class KernelTime(RooflineTime):
     smallest_compute_bound_m: int | None = None
 
 
-def matmul_time(
-    m: int,
-    k: int,
-    n: int,
-    x_dtype: str,
-    w_dtype: str,
-    out_dtype: str,
-    flop_per_s: float,
-    bytes_per_s: float,
-    batch: int = 1,
-    groups: int = 1,
-) -> KernelTime:
-    """Roofline of (m, k) @ (k, n).
-
-    `m, k, n`: shape; with `groups`, m is the rows of all groups together [1]. `x_dtype, w_dtype,
-    out_dtype`: number formats of the operands and the result. `flop_per_s`: dense peak in the
-    format that the product runs in [FLOP/s]. `bytes_per_s`: memory bandwidth [byte/s]. `batch,
-    groups`: independent products; weights among which the rows are divided [1].
-
-    >>> t = matmul_time(512, 4096, 8192, "bf16", "bf16", "bf16", 2250e12, 8e12)
-    >>> round(t.time_s * 1e6, 3), t.bound, t.smallest_compute_bound_m
-    (15.271, 'compute', 314)
-    """
-    x, w, out = element_bytes(x_dtype), element_bytes(w_dtype), element_bytes(out_dtype)
-    found = roofline(
-        matmul_flop(m, k, n, batch),
-        matmul_bytes(m, k, n=n, x_bytes=x, w_bytes=w, out_bytes=out, batch=batch, groups=groups),
-        flop_per_s,
-        bytes_per_s,
-    )
-    critical = critical_batch(
-        k,
-        n,
-        ridge_flop_per_byte=found.ridge_flop_per_byte,
-        x_bytes=x,
-        w_bytes=w,
-        out_bytes=out,
-        groups=groups,
-    )
-    return KernelTime(
-        **asdict(found),
-        kind="matmul",
-        flop_per_s=flop_per_s,
-        bytes_per_s=bytes_per_s,
-        compute_dtype=compute_dtype(x_dtype, w_dtype),
-        critical_m=critical,
-        critical_m_rule=critical_batch_rule(found.ridge_flop_per_byte, w) * groups,
-        smallest_compute_bound_m=None if critical is None else math.ceil(critical),
-    )
-
-
 def elementwise_time(
     op: str, n_elements: int, dtype: str, fma_flop_per_s: float | None, bytes_per_s: float
 ) -> KernelTime:
@@ -251,14 +199,41 @@ def elementwise_time(
 class MixedProduct:
     """(m, k) @ (k, n), `batch` times, the rows shared out over `groups` weights."""
 
-    m: int
+    m: int  # with groups, the rows of all of them together
     k: int
     n: int
     x_dtype: str
     w_dtype: str
     out_dtype: str
-    batch: int = 1
-    groups: int = 1
+    batch: int = 1  # independent products
+    groups: int = 1  # weights among which the rows are divided
+
+    def roofline(self, flop_per_s: float, bytes_per_s: float) -> KernelTime:
+        """Roofline of the product.
+
+        `flop_per_s`: dense peak in the format that it runs in [FLOP/s]. `bytes_per_s`: memory
+        bandwidth [byte/s].
+
+        >>> t = MixedProduct(512, 4096, 8192, "bf16", "bf16", "bf16").roofline(2250e12, 8e12)
+        >>> round(t.time_s * 1e6, 3), t.bound, t.smallest_compute_bound_m
+        (15.271, 'compute', 314)
+        """
+        x, w, out = map(element_bytes, (self.x_dtype, self.w_dtype, self.out_dtype))
+        work = matmul_flop(self.m, self.k, self.n, self.batch)
+        moved = matmul_bytes(self.m, self.k, self.n, x, w, out, self.batch, self.groups)
+        found = roofline(work, moved, flop_per_s, bytes_per_s)
+        ridge = found.ridge_flop_per_byte
+        critical = critical_batch(self.k, self.n, ridge, x, w, out, self.groups)
+        return KernelTime(
+            **asdict(found),
+            kind="matmul",
+            flop_per_s=flop_per_s,
+            bytes_per_s=bytes_per_s,
+            compute_dtype=compute_dtype(self.x_dtype, self.w_dtype),
+            critical_m=critical,
+            critical_m_rule=critical_batch_rule(ridge, w) * self.groups,
+            smallest_compute_bound_m=None if critical is None else math.ceil(critical),
+        )
 
     @property
     def unseen(self) -> str:
@@ -278,7 +253,15 @@ class MixedProduct:
         n_units: int | None,
         l2_bytes: float | None,
     ) -> tuple[float, ProductRows]:
-        """Rows, and launch of equal products of one format, the narrower operand second."""
+        """Rows, and launch of equal products of one format, the narrower operand second.
+
+        That is widened on the way; where it is the first, the product is the transposed one: the
+        same work with the operands swapped. A grouped product is one launch of equal products, the
+        rows shared out evenly.
+
+        `compute_dtype`: format in which it is multiplied. `flop_per_s, hbm_bytes_per_s`: peaks of
+        the GPU [FLOP/s, byte/s]. `n_units`: compute units [1]. `l2_bytes`: L2 cache [byte].
+        """
         rows, columns, narrow = self.m / self.groups, float(self.n), self.w_dtype
         if self.x_dtype != compute_dtype:
             rows, columns, narrow = columns, rows, self.x_dtype
@@ -294,26 +277,3 @@ class MixedProduct:
             weight_bytes=None if self.x_dtype == self.w_dtype else element_bytes(narrow),
             products=float(self.groups * self.batch),
         )
-
-
-def mixed_product_time_s(
-    product: MixedProduct,
-    compute_dtype: str,
-    arch: ArchCalibration,
-    flop_per_s: float,
-    hbm_bytes_per_s: float,
-    *,
-    n_units: int | None,
-    l2_bytes: float | None,
-) -> float:
-    """Return the expected time of a product of mixed formats. [s].
-
-    The narrower operand is widened on the way; where that is the first, the product is the
-    transposed one: the same work with the operands swapped. A grouped product is one launch of
-    equal products, the rows shared out evenly.
-
-    `compute_dtype`: format in which it is multiplied. `flop_per_s, hbm_bytes_per_s`: peaks of the
-    GPU [FLOP/s, byte/s]. `n_units`: compute units [1]. `l2_bytes`: L2 cache [byte].
-    """
-    rows, one = product.single(compute_dtype, flop_per_s, hbm_bytes_per_s, n_units, l2_bytes)
-    return product_time_s(rows, one, compute_dtype, arch)

@@ -8,36 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from math import exp
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuscale.core.dataclasses import Term, term_of
+from gpuscale.core.kernel import expected
 from gpuscale.core.kernel.calibration import (
     GENERAL,
     ArchCalibration,
     MatmulCalibration,
     measured_format,
 )
-from gpuscale.core.kernel.expected import (
-    L2_EDGE,
-    L2_SHARE,
-    LARGEST_TILE,
-    LATENCY_K,
-    ROWS,
-    SUSTAINED_REF_S,
-    SUSTAINED_WIDTH,
-    ProductRows,
-    Tiling,
-    analytic_time_s,
-    best_tiling,
-    compute_time_s,
-    corrected_time_s,
-    expected_elementwise_time_s,
-    memory_time_s,
-    most_split,
-)
-
-if TYPE_CHECKING:
-    from gpuscale.core.kernel.roofline import MixedProduct
 
 WAVES = "tiles and waves: NVIDIA, Matrix Multiplication Background User's Guide"
 
@@ -45,24 +25,15 @@ WAVES = "tiles and waves: NVIDIA, Matrix Multiplication Background User's Guide"
 class _Kernel(NamedTuple):
     """A product with the constants that time it."""
 
-    p: ProductRows
+    p: expected.ProductRows
     c: MatmulCalibration
     source: str
 
 
 def product_term(
-    product: MixedProduct,
-    compute_dtype: str,
-    arch: ArchCalibration,
-    flop_per_s: float,
-    hbm_bytes_per_s: float,
-    *,
-    n_units: int | None,
-    l2_bytes: float | None,
-    source: str,
+    rows: float, p: expected.ProductRows, compute_dtype: str, arch: ArchCalibration, source: str
 ) -> Term:
-    """Explain `mixed_product_time_s` of the same arguments before the roofline bounds it."""
-    rows, p = product.single(compute_dtype, flop_per_s, hbm_bytes_per_s, n_units, l2_bytes)
+    """Explain `expected.product_time_s` of the same arguments before the roofline bounds it."""
     c = arch.matmul.get(arch.format_used(compute_dtype), GENERAL)
     own = measured_format(arch.format_used(compute_dtype), compute_dtype)
     kernel = _Kernel(p, c, source)
@@ -73,16 +44,16 @@ def product_term(
 
 def _corrected(m: float, x: _Kernel) -> Term:
     """Analytic form times the measured correction, between two rows of the grid."""
-    value, i = corrected_time_s(m, x.p, x.c), bisect_right(ROWS, m) - 1
-    if m >= ROWS[-1]:
-        parts = _largest("below_s", ROWS, x), _row("own_s", m, x)
+    value, i = expected.corrected_time_s(m, x.p, x.c), bisect_right(expected.ROWS, m) - 1
+    if m >= expected.ROWS[-1]:
+        parts = _largest("below_s", expected.ROWS, x), _row("own_s", m, x)
         text = "time never falls with the rows"
         return term_of("kernel_s", "s", "max(below_s, own_s)", text, *parts, kernel_s=value)
-    below = _largest("below_s", ROWS[: i + 1], x)
-    if m == ROWS[i]:
+    below = _largest("below_s", expected.ROWS[: i + 1], x)
+    if m == expected.ROWS[i]:
         text = f"at {m:g} rows the measured correction is held"
         return term_of("kernel_s", "s", "below_s", text, below, kernel_s=value)
-    above = _largest("above_s", ROWS[: i + 2], x)
+    above = _largest("above_s", expected.ROWS[: i + 2], x)
     return term_of(
         "kernel_s",
         "s",
@@ -92,8 +63,8 @@ def _corrected(m: float, x: _Kernel) -> Term:
         kernel_s=value,
         above_s=above.value,
         m=m,
-        rows_below=ROWS[i],
-        rows_above=ROWS[i + 1],
+        rows_below=expected.ROWS[i],
+        rows_above=expected.ROWS[i + 1],
     )
 
 
@@ -106,7 +77,7 @@ def _largest(name: str, rows: tuple[float, ...], x: _Kernel) -> Term:
 
 def _time(m: float, x: _Kernel) -> float:
     assert x.c.table is not None
-    return analytic_time_s(m, x.p, x.c) * exp(x.c.table.at(m, x.p.n, x.p.k))
+    return expected.analytic_time_s(m, x.p, x.c) * exp(x.c.table.at(m, x.p.n, x.p.k))
 
 
 def _row(name: str, m: float, x: _Kernel) -> Term:
@@ -123,13 +94,13 @@ def _analytic(name: str, m: float, x: _Kernel) -> Term:
     formula = (
         "floor_s + (compute_s ** blend + memory_s ** blend + k_loop_s ** blend) ** (1 / blend)"
     )
-    value = {name: analytic_time_s(m, x.p, x.c)}
+    value = {name: expected.analytic_time_s(m, x.p, x.c)}
     return term_of(name, "s", formula, x.source, *parts, x.c, **value)
 
 
 def _latency(x: _Kernel) -> Term:
-    formula = f"latency_s * (k / {LATENCY_K:g}) ** latency_exponent"
-    value = x.c.latency_s * (x.p.k / LATENCY_K) ** x.c.latency_exponent
+    formula = f"latency_s * (k / {expected.LATENCY_K:g}) ** latency_exponent"
+    value = x.c.latency_s * (x.p.k / expected.LATENCY_K) ** x.c.latency_exponent
     return term_of("k_loop_s", "s", formula, x.source, x.c, x.p, k_loop_s=value)
 
 
@@ -148,16 +119,18 @@ def _memory(m: float, x: _Kernel) -> Term:
     )
     formula = "moved_bytes / (hbm_bytes_per_s * memory_eff_frac)"
     if p.l2_bytes > 0.0 and c.l2_gain < 1.0:
-        held = f"1 / (1 + (moved_bytes / ({L2_SHARE:g} * l2_bytes)) ** {L2_EDGE:g})"
+        held = (
+            f"1 / (1 + (moved_bytes / ({expected.L2_SHARE:g} * l2_bytes)) ** {expected.L2_EDGE:g})"
+        )
         formula += f" / (1 + (l2_gain - 1) * {held})"
     return term_of(
-        "memory_s", "s", formula, x.source, moved, *(p, c), memory_s=memory_time_s(m, p, c)
+        "memory_s", "s", formula, x.source, moved, *(p, c), memory_s=expected.memory_time_s(m, p, c)
     )
 
 
 def _compute(m: float, x: _Kernel) -> Term:
     p, c = x.p, x.c
-    best = best_tiling(m, p, c)
+    best = expected.best_tiling(m, p, c)
     rates = {"flop_per_s": p.peak_flop_per_s, "clock_frac": c.clock_frac}
     peak = term_of(
         "peak_s",
@@ -170,18 +143,20 @@ def _compute(m: float, x: _Kernel) -> Term:
         **rates,
     )
     work = (
-        f"waves * (tile_rows * tile_columns + tile_area) * {LARGEST_TILE} / ({LARGEST_TILE}"
-        " + tile_area) * units * 2 * (k + ramp_k) / (flop_per_s * clock_frac * compute_eff_frac)"
+        f"waves * (tile_rows * tile_columns + tile_area) * {expected.LARGEST_TILE}"
+        f" / ({expected.LARGEST_TILE} + tile_area) * units * 2 * (k + ramp_k)"
+        " / (flop_per_s * clock_frac * compute_eff_frac)"
     )
-    sag = f"1 + sustained_slope * tanh(log(peak_s / {SUSTAINED_REF_S:g}) / {SUSTAINED_WIDTH:g})"
+    at, width = expected.SUSTAINED_REF_S, expected.SUSTAINED_WIDTH
+    sag = f"1 + sustained_slope * tanh(log(peak_s / {at:g}) / {width:g})"
     tile = {"tile_rows": best.rows, "tile_columns": best.columns, "units": p.n_units}
-    value = compute_time_s(m, p, c)
+    value = expected.compute_time_s(m, p, c)
     parts = _waves_term(m, x, best, tile), peak, p, c
     formula = f"{work} * ({sag})"
     return term_of("compute_s", "s", formula, x.source, *parts, compute_s=value, **tile, **rates)
 
 
-def _waves_term(m: float, x: _Kernel, best: Tiling, tile: dict[str, int]) -> Term:
+def _waves_term(m: float, x: _Kernel, best: expected.Tiling, tile: dict[str, int]) -> Term:
     """Waves of tiles over the units; below one, K is split as far as it goes."""
     formula = "products * ceil(m / tile_rows) * ceil(n / tile_columns) / units"
     text, each = "the tile that takes least", best.per_unit
@@ -190,7 +165,7 @@ def _waves_term(m: float, x: _Kernel, best: Tiling, tile: dict[str, int]) -> Ter
         formula = "1 / min(floor(1 / tiles_per_unit), most_split)"
     else:
         formula = "tiles_per_unit * (ceil(tiles_per_unit) / tiles_per_unit) ** wave_exponent"
-    split = most_split(x.p.k)
+    split = expected.most_split(x.p.k)
     return term_of("waves", "", formula, WAVES, own, x.c, waves=best.waves, most_split=split)
 
 
@@ -204,7 +179,7 @@ def elementwise_term(
         "floor_s + max(compute_s, moved_bytes / (memory_eff_frac * hbm_bytes_per_s))",
         source,
         arch.for_dtype("bf16"),
-        kernel_s=expected_elementwise_time_s(moved, compute_s, arch, hbm_bytes_per_s),
+        kernel_s=expected.expected_elementwise_time_s(moved, compute_s, arch, hbm_bytes_per_s),
         compute_s=compute_s,
         moved_bytes=moved,
         hbm_bytes_per_s=hbm_bytes_per_s,
