@@ -13,7 +13,7 @@ from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
-from gpuscale.core.network.expected import expected_collective_time_s
+from gpuscale.core.network.expected import RankGroup, group_time_s
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import ScoredRow
 from gpuscale.evidence.rows_named import Row, Rows, meaning, number, rows_of, whole
@@ -219,7 +219,10 @@ class CollectiveRow:
         """Predicted time with given constants."""
         if fabric.nics_per_gpu != self.nics_per_gpu:
             fabric = replace(fabric, nics_per_gpu=self.nics_per_gpu)
-        return made_of(expected_collective_time_s, self, fabric=fabric)
+        ranks = (self.op, self.size_bytes, self.n_ranks, self.n_in_domain)
+        links = fabric, self.scaleup_bytes_per_s, self.scaleout_bytes_per_s
+        group = RankGroup(*ranks, *links, algorithm=self.algorithm)
+        return group_time_s(group) + (self.host_launch_s if self.n_ranks > 1 else 0.0)
 
 
 def network_of(fabric: str) -> str:

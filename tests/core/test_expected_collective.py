@@ -11,10 +11,11 @@ from gpuscale.core.network.calibration import (
 )
 from gpuscale.core.network.expected import (
     OPS,
+    RankGroup,
     bound_s,
     deduplicated_frac,
     destination_nodes,
-    expected_collective_time_s,
+    group_time_s,
 )
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
 from gpuscale.io.calibration import load_fabric, load_link, network_class
@@ -27,7 +28,7 @@ RANKS = st.integers(0, 12).map(lambda p: 2**p)
 
 
 def h100(op, size, n, up=450e9, out=50e9, **kw):
-    return expected_collective_time_s(op, size, n, min(n, 8), H100, up, out, **kw)
+    return group_time_s(RankGroup(op, size, n, min(n, 8), H100, up, out, **kw))
 
 
 @given(st.sampled_from(OPS), SIZE, RANKS)
@@ -59,8 +60,8 @@ def test_a_ring_gathers_more_slowly_over_more_ranks():
 
 
 def test_ranks_of_a_node_share_the_work_of_the_network():
-    one_per_node = expected_collective_time_s("all-reduce", 2**30, 16, 1, H100, 450e9, 50e9)
-    eight_per_node = expected_collective_time_s("all-reduce", 2**30, 16, 8, H100, 450e9, 50e9)
+    one_per_node = group_time_s(RankGroup("all-reduce", 2**30, 16, 1, H100, 450e9, 50e9))
+    eight_per_node = group_time_s(RankGroup("all-reduce", 2**30, 16, 8, H100, 450e9, 50e9))
     assert 4 < one_per_node / eight_per_node < 16
 
 
@@ -106,23 +107,23 @@ def test_one_copy_per_node_saves_on_the_network_only():
 
 def test_part_of_a_full_mesh_uses_part_of_the_links():
     mi300x = FabricCalibration(load_link("amd-if"), load_link("roce"))
-    two, eight = (
-        expected_collective_time_s("all-gather", 2**30, n, n, mi300x, 448e9) for n in (2, 8)
-    )
+    two, eight = (group_time_s(RankGroup("all-gather", 2**30, n, n, mi300x, 448e9)) for n in (2, 8))
     assert two > 2**29 / 64e9 > eight
 
 
 def test_every_cluster_preset_has_a_fabric():
     for name in preset_names("cluster"):
         cluster = load_cluster(name)
-        t = expected_collective_time_s(
-            "all-reduce",
-            1e8,
-            64,
-            min(64, cluster.scaleup_domain_gpus),
-            load_fabric(cluster),
-            cluster.scaleup_bytes_per_s or 50e9,
-            cluster.egress_bytes_per_s_per_gpu or 50e9,
+        t = group_time_s(
+            RankGroup(
+                "all-reduce",
+                1e8,
+                64,
+                min(64, cluster.scaleup_domain_gpus),
+                load_fabric(cluster),
+                cluster.scaleup_bytes_per_s or 50e9,
+                cluster.egress_bytes_per_s_per_gpu or 50e9,
+            )
         )
         assert 1e-4 < t < 1.0, name
 
@@ -144,11 +145,11 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="unknown algorithm"):
         h100("all-reduce", 1e6, 8, algorithm="magic")
     with pytest.raises(ValueError, match="bad group"):
-        expected_collective_time_s("all-reduce", 1e6, 4, 8, GENERAL_FABRIC, 1e9, 1e9)
+        group_time_s(RankGroup("all-reduce", 1e6, 4, 8, GENERAL_FABRIC, 1e9, 1e9))
     with pytest.raises(ValueError, match="network_frac"):
         h100("all-to-all", 1e6, 16, network_frac=0.0)
     with pytest.raises(ValueError, match="scale-out"):
-        expected_collective_time_s("all-reduce", 1e6, 16, 8, GENERAL_FABRIC, 1e9)
+        group_time_s(RankGroup("all-reduce", 1e6, 16, 8, GENERAL_FABRIC, 1e9))
 
 
 def test_one_evaluation_is_cheap():
@@ -193,7 +194,7 @@ def test_bus_bandwidth_over_nodes_is_what_is_published(
     outer = network_class("efa" if bits == 100e9 else "infiniband", nics * bits / 64, 8)
     fabric = FabricCalibration(load_link(link), load_link(outer), nics / 8)
     n, size = 8 * nodes, 2.0**33
-    time_s = expected_collective_time_s("all-reduce", size, n, 8, fabric, up, nics * bits / 8 / 8)
+    time_s = group_time_s(RankGroup("all-reduce", size, n, 8, fabric, up, nics * bits / 8 / 8))
     assert 2 * (n - 1) / n * size / time_s == pytest.approx(want, rel=rel), source
 
 
@@ -213,13 +214,8 @@ def test_bus_bandwidth_of_cards_is_what_is_published(card, bridged, n, want, rel
         gpu = cluster.gpu.model_copy(update={"bridged": True})
         cluster = cluster.model_copy(update={"gpu": gpu})
     size, rate = 2.0**33, cluster.scaleup_bytes_per_s
-    time_s = expected_collective_time_s(
-        "all-reduce",
-        size,
-        n_ranks=n,
-        n_in_domain=n,
-        fabric=load_fabric(cluster),
-        scaleup_bytes_per_s=rate,
+    time_s = group_time_s(
+        RankGroup("all-reduce", size, n=n, n_in=n, fabric=load_fabric(cluster), up=rate)
     )
     assert 2 * (n - 1) / n * size / time_s == pytest.approx(want, rel=rel), source
 
@@ -228,14 +224,10 @@ def test_serving_kernels_need_peer_access():
     host, own = load_fabric(load_cluster("rtx-4090")), load_fabric(load_cluster("l40s"))
     for fabric, n, faster in ((host, 2, False), (own, 2, True), (own, 4, False)):
         auto, custom = (
-            expected_collective_time_s(
-                "all-reduce",
-                16384.0,
-                n_ranks=n,
-                n_in_domain=n,
-                fabric=fabric,
-                scaleup_bytes_per_s=31e9,
-                algorithm=algorithm,
+            group_time_s(
+                RankGroup(
+                    "all-reduce", 16384.0, n=n, n_in=n, fabric=fabric, up=31e9, algorithm=algorithm
+                )
             )
             for algorithm in ("auto", "custom")
         )

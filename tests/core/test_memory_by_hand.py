@@ -8,6 +8,7 @@ import pytest
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import (
+    ActivationSplit,
     LayerFacts,
     ModelFacts,
     StageMemory,
@@ -151,15 +152,27 @@ SCORES = 5.0 * 2 * 7
         (DENSE, {"unfused_attention": True, "tp": 2}, NORMS + LATENT + (CORE + FFN + SCORES) / 2),
         (DENSE, {"unfused_attention": True, "recompute": "selective"}, PLAIN + FFN),
         (DENSE, {"recompute": "selective"}, PLAIN + FFN),
-        (DENSE, {"modules": ("mlp",)}, PLAIN + FFN),
-        (DENSE, {"recompute": "selective", "modules": ("mlp",)}, PLAIN),
-        (DENSE, {"recompute": "selective", "modules": ("moe",)}, PLAIN + FFN),
-        (DENSE, {"recompute": "selective", "modules": ("mlp_act",)}, PLAIN + FFN * 2 / 3),
-        (DENSE, {"recompute": "selective", "modules": ("layernorm",)}, PLAIN + FFN - 2 * 2 * 8),
-        (DENSE, {"recompute": "selective", "modules": ("mla_up_proj",)}, PLAIN + FFN - 2 * 3),
-        (SPARSE, {"recompute": "selective", "modules": ("moe",)}, PLAIN),
-        (SPARSE, {"recompute": "selective", "modules": ("mlp",)}, PLAIN + EXPERTS),
-        (SPARSE, {"recompute": "selective", "modules": ("moe_act",)}, PLAIN + EXPERTS - 2 * 6),
+        (DENSE, {"recompute_modules": ("mlp",)}, PLAIN + FFN),
+        (DENSE, {"recompute": "selective", "recompute_modules": ("mlp",)}, PLAIN),
+        (DENSE, {"recompute": "selective", "recompute_modules": ("moe",)}, PLAIN + FFN),
+        (DENSE, {"recompute": "selective", "recompute_modules": ("mlp_act",)}, PLAIN + FFN * 2 / 3),
+        (
+            DENSE,
+            {"recompute": "selective", "recompute_modules": ("layernorm",)},
+            PLAIN + FFN - 2 * 2 * 8,
+        ),
+        (
+            DENSE,
+            {"recompute": "selective", "recompute_modules": ("mla_up_proj",)},
+            PLAIN + FFN - 2 * 3,
+        ),
+        (SPARSE, {"recompute": "selective", "recompute_modules": ("moe",)}, PLAIN),
+        (SPARSE, {"recompute": "selective", "recompute_modules": ("mlp",)}, PLAIN + EXPERTS),
+        (
+            SPARSE,
+            {"recompute": "selective", "recompute_modules": ("moe_act",)},
+            PLAIN + EXPERTS - 2 * 6,
+        ),
         (SPARSE, {"etp": 2}, PLAIN + EXPERTS + 2 * 2.0 * 16),
         (SPARSE, {"expert_imbalance": 1.5}, PLAIN + 1.5 * EXPERTS),
         # a byte less for each norm's output, for a third of the FFN's elements, an expert's input
@@ -167,22 +180,23 @@ SCORES = 5.0 * 2 * 7
         (SPARSE, {"eight_bit": True}, PLAIN - 2 * 8 + 2 * (16 + 3.0 * 6 * 5 / 6)),
         (
             DENSE,
-            {"eight_bit": True, "recompute": "selective", "modules": ("layernorm",)},
+            {"eight_bit": True, "recompute": "selective", "recompute_modules": ("layernorm",)},
             PLAIN - 2 * 8 - 2 * 8 + FFN * 5 / 6,
         ),
     ],
 )
 def test_what_a_layer_keeps(layer, changed, per_token):
-    kept = {"tokens": 5.0, "context_tokens": 7.0} | changed
-    assert close(layer_bytes(layer, 8, P, **kept), 5 * per_token)
+    own = {k: v for k, v in changed.items() if k not in ActivationSplit._fields}
+    split = ActivationSplit(5.0, 7.0, **{k: v for k, v in changed.items() if k not in own})
+    assert close(layer_bytes(layer, 8, replace(P, **own), split), 5 * per_token)
 
 
 def test_scores_of_all_keys_and_norms_of_few_bytes():
-    kept = {"tokens": 1.0, "context_tokens": 7.0, "unfused_attention": True}
-    assert close(layer_bytes(DENSE, 8, P, **kept), PLAIN + FFN + 5.0 * 2 * 7)
-    lean = replace(P, hidden_bytes=2.0)
-    kept = {"tokens": 1.0, "context_tokens": 7.0, "recompute": "selective"}
-    left = layer_bytes(DENSE, 8, lean, modules=("layernorm",), **kept)
+    unfused = replace(P, unfused_attention=True)
+    kept = layer_bytes(DENSE, 8, unfused, ActivationSplit(1.0, 7.0))
+    assert close(kept, PLAIN + FFN + 5.0 * 2 * 7)
+    lean = replace(P, hidden_bytes=2.0, recompute_modules=("layernorm",))
+    left = layer_bytes(DENSE, 8, lean, ActivationSplit(1.0, 7.0, recompute="selective"))
     assert close(left, LATENT + CORE + FFN)  # a norm gives back no more than it keeps
 
 
@@ -524,9 +538,8 @@ def test_activations_of_a_layout():
     """As the layer's own table, of micro-batch times sequence over the context ranks."""
     layout = Layout(64, 64, 2, cp=4, tp=2, etp=2, recompute="full", precision="fp8")
     p = replace(P, quantised_inputs=True, unfused_attention=True, expert_imbalance=1.5)
-    kept = {"tokens": 32.0, "context_tokens": 64, "tp": 2, "etp": 2, "sequence_parallel": True}
-    more = {"unfused_attention": True, "expert_imbalance": 1.5, "eight_bit": True}
-    whole = [layer_bytes(k, 8, p, **kept, **more) for k in TOY.kinds]
+    split = ActivationSplit(32.0, 64, 2, sequence_parallel=True, etp=2, eight_bit=True)
+    whole = [layer_bytes(k, 8, p, split) for k in TOY.kinds]
     found = layout_activations(TOY, p, layout)
     assert [a.whole_bytes for a in found] == whole
     assert [a.kept_bytes for a in found] == [2 * 8 * 32 / 2] * 2
@@ -539,7 +552,7 @@ def test_activations_of_a_layout():
     assert some[0].kept_bytes == 2 * (8 / 2 + 7 / 2 + 8) * 32
     far = layout_activations(TOY, own, replace(layout, recompute="selective", ep=2))
     assert far[1].kept_bytes - some[1].kept_bytes == 2 * 2 * 2 * 16 / 2 * 32
-    short = layer_activations(TOY, P, 32.0, 64, 1, 1, False, "none")
+    short = layer_activations(TOY, P, ActivationSplit(32.0, 64))
     assert short[0].kept_bytes == short[0].whole_bytes == 32 * (PLAIN + FFN)
 
 

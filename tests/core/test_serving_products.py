@@ -178,11 +178,11 @@ def test_bytes_sent_to_experts(monkeypatch):
     """64 GPUs of 8 nodes: a token to u nodes of 8 and from there to 8 GPUs, there in 1 byte."""
     sent = []
 
-    def timed(traffic, op, **more):
-        sent.append((op, traffic, more["n"], more["n_in"]))
+    def timed(group, traffic, op):
+        sent.append((op, traffic, group.n, group.n_in))
         return 1.0
 
-    monkeypatch.setattr(exchange.expected, "traffic_time_s", timed)
+    monkeypatch.setattr(exchange.expected.RankGroup, "way_s", timed)
     (moe,) = [f for f in DEEPSEEK.ffns.values() if f.kind == "moe"]
     site = SimpleNamespace(
         domain=8, memo={}, kernels=Kernels(crossing_s=0.25), fabric=None,

@@ -13,7 +13,7 @@ import pytest
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
 from gpuscale.core.model.mixers.kind import Scan, Softmax
-from gpuscale.core.network.expected import expected_collective_time_s
+from gpuscale.core.network.expected import RankGroup, group_time_s
 from gpuscale.core.settings import Maturity
 from gpuscale.core.step.attention import (
     MixerTime,
@@ -246,20 +246,20 @@ def test_optimizer_moves_the_states_of_its_share(zero, params):
 
 
 def test_dense_ffn():
-    gated = dense_ffn_s(DenseFfn(ffn_hidden_size=64), 32, HW, tokens=10, tp=2, precision="bf16")
+    gated = dense_ffn_s(DenseFfn(ffn_hidden_size=64), 32, HW, 10, SHAPE._replace(tp=2))
     one = 2 * 10 * 32 * 32  # a matrix on one of two ranks
     want = FfnTime(3 * one, 6 * one, width_bytes=2 * 3 * 32, last_fwd_s=one)
     assert gated == want
     plain = DenseFfn(ffn_hidden_size=64, gated=False)
-    found = dense_ffn_s(plain, 32, HW, tokens=10, tp=2, precision="bf16")
+    found = dense_ffn_s(plain, 32, HW, 10, SHAPE._replace(tp=2))
     assert found == FfnTime(2 * one, 4 * one, width_bytes=2 * 2 * 32, last_fwd_s=one)
     assert ffn_s(NoFfn(), 32, HW, SW, tokens=1, shape=SHAPE) == FfnTime()
 
 
 def moe(hw=HW, sw=SW, *, tokens=16, tp=2, ep=4, etp=1, precision="bf16", **changed):
     fields = {"n_experts": 8, "top_k": 2, "expert_ffn_hidden_size": 64} | changed
-    kept = {"tokens": tokens, "tp": tp, "ep": ep, "etp": etp, "precision": precision}
-    return moe_ffn_s(MoeFfn(**fields), 32, hw, sw, **kept)
+    shape = SHAPE._replace(tp=tp, ep=ep, etp=etp, precision=precision)
+    return moe_ffn_s(MoeFfn(**fields), 32, hw, sw, tokens, shape)
 
 
 def test_experts_of_a_rank():
@@ -317,9 +317,9 @@ def test_mean_keys_of_a_query(seq, window, keys):
     assert mean_context_tokens(seq, window) == keys
 
 
-def flash(hw=HW, sw=SW, **changed):
-    fields = {"tokens": 10, "context": 100, "heads": 4, "dqk": 64, "dv": 32} | changed
-    return flash_core_s(hw, sw, **fields)
+def flash(hw=HW, sw=SW, tokens=10, context=100, rounds=1, **changed):
+    core = Softmax(**{"heads": 4, "qk": 64, "v": 32} | changed)
+    return flash_core_s(core, hw, sw, tokens, context, rounds)
 
 
 FLASH_FLOP = 2 * 10 * 100 * 4 * (64 + 32)
@@ -334,7 +334,7 @@ def test_fused_attention():
     ramp = formed(replace(HW, attention_ramp_tokens=200.0), head_dim_exponent=0.5)
     slow = replace(SW, flash_factor=0.8)
     assert close(flash(ramp, slow)[0], FLASH_FLOP / (0.8 * 0.5 * 0.5))
-    assert close(flash(ramp, slow, dv=256)[0], 2 * 10 * 100 * 4 * 320 / (0.8 * 0.5))
+    assert close(flash(ramp, slow, v=256)[0], 2 * 10 * 100 * 4 * 320 / (0.8 * 0.5))
     assert close(flash(replace(ramp, attention_eff=0.5), slow)[0], FLASH_FLOP / (0.4 * 0.5 * 0.5))
     # a ring of 4: blocks of a quarter, three merges of the output at 12 bytes an element
     merge = formed(replace(HW, kernel_floor_s=7.0), ring_merge_bytes=12.0)
@@ -498,14 +498,16 @@ def test_an_all_to_all_of_a_step_is_that_of_a_collective_but_for_unequal_parts()
     assert 1.8 < all_to_all_s(uneven, 8, 1, 1e9) / all_to_all_s(hw, 8, 1, 1e9) < 2.0
     assert gather_s(uneven, 8, 1, 1e9) == gather_s(hw, 8, 1, 1e9)
     for n_ranks in (8, 64):
-        want = expected_collective_time_s(
-            "all-to-all",
-            1e8,
-            n_ranks=n_ranks,
-            n_in_domain=8,
-            fabric=hw.fabric,
-            scaleup_bytes_per_s=hw.scaleup_bytes_per_s,
-            scaleout_bytes_per_s=hw.scaleout_bytes_per_s,
+        want = group_time_s(
+            RankGroup(
+                "all-to-all",
+                1e8,
+                n=n_ranks,
+                n_in=8,
+                fabric=hw.fabric,
+                up=hw.scaleup_bytes_per_s,
+                out=hw.scaleout_bytes_per_s,
+            )
         )
         assert close(all_to_all_s(hw, n_ranks, 1, 1e8), want)
 
@@ -955,10 +957,9 @@ def test_what_recomputation_repeats(recompute, modules, is_moe, again):
     hw = formed(per_op_recompute_frac=0.3, norm_recompute_frac=0.5, act_recompute_frac=0.25)
     sw = replace(SW, recompute_modules=modules)
     mlp = MOE if is_moe else MLP
-    found = recompute_s(recompute, hw, sw, 777.0, MIX, mlp, 11.0, is_moe=is_moe)
-    assert close(found, again)
     layer = parts(mlp, "moe" if is_moe else "dense")
     bare = bare_layer(layer, HW, SW, SHAPE)._replace(repeated_s=777.0, rest_s=11.0)
+    assert close(recompute_s(recompute, bare, layer, hw, sw), again)
     time = recomputing(bare, layer, recompute, hw, sw)
     assert close(time.recompute_s, again) and close(time.bwd_s, bare.time.bwd_s + again)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
-from gpuscale.core.network.expected import expected_collective_time_s
+from gpuscale.core.network.expected import RankGroup, group_time_s
 from gpuscale.core.step.data_parallel import Shards, replicated_s
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import layer_time
@@ -255,7 +255,7 @@ def test_a_collective_in_a_step_is_the_one_alone_at_its_share(op, reduce_all, n_
         scaleup_latency_factor=1.0,
         scaleout_latency_factor=1.0,
     )
-    alone = expected_collective_time_s(op, 1e9, n_ranks, min(8, n_ranks), hw.fabric, 450e9, 50e9)
+    alone = group_time_s(RankGroup(op, 1e9, n_ranks, min(8, n_ranks), hw.fabric, 450e9, 50e9))
     assert gather_s(hw, n_ranks, 1, 1e9, reduce_all=reduce_all) == pytest.approx(alone)
     slower = replace(hw, scaleup_frac=0.5, scaleout_frac=0.5)
     assert gather_s(slower, n_ranks, 1, 1e9, reduce_all=reduce_all) > 1.5 * alone

@@ -1,8 +1,12 @@
 from pathlib import Path
 
+import pytest
+
 import gpuscale
+from gpuscale.core.network.calibration import FabricCalibration
 from gpuscale.evidence.records import summarise, summarise_by, unpredicted
-from gpuscale.evidence.score_parts import collective_row, predict_collective_rows
+from gpuscale.evidence.score_parts import TORCH_LAUNCH_S, collective_row, predict_collective_rows
+from gpuscale.io.calibration import load_link
 
 DATA = Path(gpuscale.__file__).parent / "data" / "validation" / "collectives.csv"
 
@@ -54,3 +58,11 @@ def test_rows_that_cannot_be_predicted_are_named():
         "unknown GPU 'abacus'",
         "no size",
     ]
+
+
+def test_a_call_of_torch_starts_later():
+    row = {"op": "all-reduce", "gpu": "H100", "n_gpus": "8", "fabric": "NVLink4"}
+    one = collective_row({**row, "size_bytes": "1e6", "time_us": "50"}, 1)
+    torch = collective_row({**row, "size_bytes": "1e6", "note": "torch.distributed"}, 1)
+    fabric = FabricCalibration(load_link("nvlink4"), load_link("infiniband"))
+    assert torch.expected_s(fabric) == pytest.approx(one.expected_s(fabric) + TORCH_LAUNCH_S)

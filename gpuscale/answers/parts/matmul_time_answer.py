@@ -40,7 +40,7 @@ def matmul_document(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Docu
         raise GpuscaleError(f"--groups {groups} is more than the {m} rows to divide")
     rate_dtype = compute_dtype(x, w)
     rate = matrix_rate(spec, rate_dtype)
-    made = MixedProduct(m, k, n, x, w, out, batch, groups)
+    made = MixedProduct(m, k, n, x, w, out, batch=batch, groups=groups)
     found = made.roofline(rate, spec.hbm_bytes_per_s)
     shown = x if x == w == out else f"{x} x {w} -> {out}"
     product = f"[{m:,}, {k:,}] x [{k:,}, {n:,}]"

@@ -220,10 +220,11 @@ class MixedProduct:
         """
         x, w, out = map(element_bytes, (self.x_dtype, self.w_dtype, self.out_dtype))
         work = matmul_flop(self.m, self.k, self.n, self.batch)
-        moved = matmul_bytes(self.m, self.k, self.n, x, w, out, self.batch, self.groups)
+        sizes, many = (self.m, self.k, self.n), {"batch": self.batch, "groups": self.groups}
+        moved = matmul_bytes(*sizes, x, w, out, **many)
         found = roofline(work, moved, flop_per_s, bytes_per_s)
         ridge = found.ridge_flop_per_byte
-        critical = critical_batch(self.k, self.n, ridge, x, w, out, self.groups)
+        critical = critical_batch(self.k, self.n, ridge, x, w, out, groups=self.groups)
         return KernelTime(
             **asdict(found),
             kind="matmul",

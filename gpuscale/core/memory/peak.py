@@ -12,7 +12,13 @@ from functools import lru_cache
 from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import is_narrow
 from gpuscale.core.layout import Layout, hides_exchange, meant_recompute
-from gpuscale.core.memory.facts import ModelFacts, StageMemory, layer_bytes
+from gpuscale.core.memory.facts import (
+    ActivationSplit,
+    LayerFacts,
+    ModelFacts,
+    StageMemory,
+    layer_bytes,
+)
 from gpuscale.core.memory.parameters import MemoryParameters
 from gpuscale.core.schedules import in_flight, schedule_of
 from gpuscale.core.stages import StageParams, layout_stages
@@ -40,63 +46,32 @@ class StateBlock:
 
 @lru_cache(maxsize=8192)
 def layer_activations(
-    model: ModelFacts,
-    parameters: MemoryParameters,
-    tokens: float,
-    seq_len: int,
-    tp: int,
-    etp: int,
-    sequence_parallel: bool,
-    recompute: str,
-    precision: str = "bf16",
-    exchanged: bool = False,
+    model: ModelFacts, parameters: MemoryParameters, of: ActivationSplit
 ) -> tuple[KindActivations, ...]:
-    """Activations of each kind of layer: depends on micro-batch, cp, tp, etp and recompute only.
+    """Activations of each kind of layer: they depend on no more of a layout."""
 
-    `exchanged`: tokens go to experts on other ranks.
-    """
-    eight_bit = parameters.quantised_inputs and is_narrow(precision)
+    def bytes_of(kind: LayerFacts, split: ActivationSplit) -> float:
+        return layer_bytes(kind, model.hidden_size, parameters, split)
 
-    def bytes_of(kind: int, mode: str) -> float:
-        return layer_bytes(
-            model.kinds[kind],
-            model.hidden_size,
-            parameters,
-            tokens=tokens,
-            context_tokens=seq_len,
-            tp=tp,
-            sequence_parallel=sequence_parallel,
-            etp=etp,
-            unfused_attention=parameters.unfused_attention,
-            recompute=mode,
-            modules=parameters.recompute_modules,
-            expert_imbalance=parameters.expert_imbalance,
-            eight_bit=eight_bit,
-            exchanged=exchanged,
-        )
-
-    return tuple(
-        KindActivations(bytes_of(k, recompute), bytes_of(k, "none"))
-        for k in range(len(model.kinds))
-    )
+    plain = of._replace(recompute="none")
+    return tuple(KindActivations(bytes_of(k, of), bytes_of(k, plain)) for k in model.kinds)
 
 
 def layout_activations(
     model: ModelFacts, parameters: MemoryParameters, layout: Layout
 ) -> tuple[KindActivations, ...]:
     """Activations of each kind of layer under a layout."""
-    return layer_activations(
-        model,
-        parameters,
+    split = ActivationSplit(
         tokens=layout.micro_batch_size * layout.seq_len / layout.cp,
-        seq_len=layout.seq_len,
+        context_tokens=layout.seq_len,
         tp=layout.tp,
-        etp=layout.etp,
         sequence_parallel=layout.sequence_parallel,
+        etp=layout.etp,
         recompute=meant_recompute(layout.recompute, parameters.selective_per_op),
-        precision=layout.precision,
+        eight_bit=parameters.quantised_inputs and is_narrow(layout.precision),
         exchanged=layout.ep > 1,
     )
+    return layer_activations(model, parameters, split)
 
 
 def shards(layout: Layout, over_groups: bool = False) -> tuple[int, int]:

@@ -9,11 +9,10 @@ the faster. On top of it a smooth correction from measurements inside one domain
 Use::
 
     fabric = load_fabric(cluster)            # gpuscale.io.calibration
-    time_s = expected_collective_time_s("all-reduce", size_bytes, n_ranks, n_in_domain, fabric,
-                                        scaleup_bytes_per_s, scaleout_bytes_per_s)
+    time_s = group_time_s(RankGroup("all-reduce", size_bytes, n, n_in, fabric, up, out))
 
-`n_in_domain` is the number of the group's ranks that share a scale-up domain; bandwidths are per
-GPU, one direction. All functions are pure, sizes are floats.
+`n_in` is the number of the group's `n` ranks that share a scale-up domain; bandwidths are per GPU,
+one direction. All functions are pure, sizes are floats.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def bound_s(
 ) -> float:
     """Roofline of a collective: the slower of the scale-up domain and the network. [s].
 
-    `op`: a name of `core.network.expected.OPS`. `size_bytes`: size as `expected_collective_time_s`
+    `op`: a name of `core.network.expected.OPS`. `size_bytes`: size as `RankGroup`
     counts it [byte]. `n_ranks, n_in_domain`: ranks of the group, and those that share a scale-up
     domain [1]. `scaleup_bytes_per_s, scaleout_bytes_per_s`: egress of one GPU inside and out of its
     domain, one direction [byte/s]. `in_switch`: the switches of the domain reduce, so that a buffer
@@ -130,26 +129,6 @@ def exchange_traffic(size_bytes: float, n: float, n_in: float) -> LinkTraffic:
     )
 
 
-def traffic_time_s(
-    t: LinkTraffic,
-    kind: str,
-    n: float,
-    n_in: float,
-    fabric: FabricCalibration,
-    scaleup_bytes_per_s: float,
-    scaleout_bytes_per_s: float,
-) -> float:
-    """Time of one algorithm's traffic."""
-    inner, outer = fabric.inner.op(kind), fabric.outer.op(kind)
-    latency_s = inner.base_s + inner.hop_s * t.inner_hops
-    transfer_s = fabric.inner.transfer_s(kind, t.inner_bytes, n_in, scaleup_bytes_per_s)
-    if n_in >= n:
-        return inner.protocol_s(latency_s, transfer_s)
-    latency_s += outer.hop_s * t.outer_hops
-    out_s = outer.transfer_s(t.outer_bytes, n / n_in, scaleout_bytes_per_s)
-    return outer.protocol_s(latency_s, blend_levels(transfer_s, out_s))
-
-
 def tree_channels_s(size_bytes: float, n: float, n_in: float, fabric: FabricCalibration) -> float:
     """Least time of a tree between nodes through the channels that the library gives it. [s].
 
@@ -170,15 +149,27 @@ def reduces_in_switch(fabric: FabricCalibration, n_in_domain: float) -> bool:
 
 
 class RankGroup(NamedTuple):
-    """A collective among ranks, and the links that they have."""
+    """A collective among ranks, and the links that they have.
+
+    `op`: one of `OPS`. `size_bytes`: all-gather: the gathered result; reduce-scatter: the input of
+    one rank; all-reduce, broadcast, send-recv: the buffer of one rank; all-to-all, moe-dispatch,
+    moe-combine: what one rank sends, its own part included (for the last two tokens * top_k *
+    hidden_size * bytes; de-duplication per node is `network_frac`'s) [byte]. `n`: ranks of the
+    group; `n_in`: those in one scale-up domain, 1 to n [1]. `fabric`: constants of the links. `up,
+    out`: egress of one GPU inside and out of its domain, one direction [byte/s]. `algorithm`: one
+    of `ALGORITHMS`; "custom" is the small-message kernel of serving libraries. `network_frac`:
+    all-to-all and moe ops: share of the bytes for other domains that crosses the network, below 1
+    where a token is sent once per node and fanned out inside, as DeepEP does (`deduplicated_frac`)
+    [1].
+    """
 
     op: str
     size_bytes: float
     n: float
     n_in: float
     fabric: FabricCalibration
-    up: float  # egress of a GPU inside its domain [byte/s]
-    out: float  # and out of it
+    up: float
+    out: float = 0.0
     algorithm: str = "auto"
     network_frac: float = 1.0
     source: str = ""
@@ -221,8 +212,15 @@ class RankGroup(NamedTuple):
 
     def way_s(self, traffic: LinkTraffic, kind: str) -> float:
         """Time of one algorithm's traffic. [s]."""
-        links = self.fabric, self.up, self.out
-        return traffic_time_s(traffic, kind, self.n, self.n_in, *links)
+        fabric, n_in = self.fabric, self.n_in
+        inner, outer = fabric.inner.op(kind), fabric.outer.op(kind)
+        latency_s = inner.base_s + inner.hop_s * traffic.inner_hops
+        transfer_s = fabric.inner.transfer_s(kind, traffic.inner_bytes, n_in, self.up)
+        if n_in >= self.n:
+            return inner.protocol_s(latency_s, transfer_s)
+        latency_s += outer.hop_s * traffic.outer_hops
+        out_s = outer.transfer_s(traffic.outer_bytes, self.n / n_in, self.out)
+        return outer.protocol_s(latency_s, blend_levels(transfer_s, out_s))
 
 
 def ways_of(x: RankGroup) -> dict[str, tuple[LinkTraffic, str]]:
@@ -254,7 +252,13 @@ def custom_s(x: RankGroup) -> tuple[float, ...]:
 
 
 def group_time_s(given: RankGroup) -> float:
-    """Time expected of a collective among ranks that are put together already. [s]."""
+    """Time expected of one collective until the last rank has its result; 0 for one rank. [s].
+
+    Raises ValueError for an unknown name, fewer ranks than 1, or a missing bandwidth.
+
+    .. [1] R. Thakur, R. Rabenseifner, W. Gropp, IJHPCA 19(1), 2005.
+    .. [2] Z. Hu et al., "Demystifying NCCL", arXiv:2507.04786: protocols, rings and trees.
+    """
     _check(given)
     if given.n == 1.0:
         return 0.0
@@ -268,42 +272,6 @@ def group_time_s(given: RankGroup) -> float:
     correction = x.correction
     time_s = min(times) * (1.0 if correction is None else exp(correction))
     return max(time_s, x.least_s)
-
-
-def expected_collective_time_s(
-    op: str,
-    size_bytes: float,
-    n_ranks: float,
-    n_in_domain: float,
-    fabric: FabricCalibration,
-    scaleup_bytes_per_s: float,
-    scaleout_bytes_per_s: float = 0.0,
-    algorithm: str = "auto",
-    host_launch_s: float = 0.0,
-    network_frac: float = 1.0,
-) -> float:
-    """Time expected of one collective until the last rank has its result.
-
-    `op`: one of `OPS`. `size_bytes`: all-gather: the gathered result; reduce-scatter: the input of
-    one rank; all-reduce, broadcast, send-recv: the buffer of one rank; all-to-all, moe-dispatch,
-    moe-combine: what one rank sends, its own part included (for the last two tokens * top_k *
-    hidden_size * bytes; de-duplication per node is `network_frac`'s) [byte]. `n_ranks`: ranks of
-    the group [1]. `n_in_domain`: ranks of the group in one scale-up domain, 1 to n_ranks [1].
-    `fabric`: constants of the links. `scaleup_bytes_per_s, scaleout_bytes_per_s`: egress of one GPU
-    inside and out of its domain, one direction [byte/s]. `algorithm`: one of `ALGORITHMS`; "custom"
-    is the small-message kernel of serving libraries. `host_launch_s`: overhead of a call that the
-    host times, such as torch.distributed [s]. `network_frac`: all-to-all and moe ops: share of the
-    bytes for other domains that crosses the network, below 1 where a token is sent once per node
-    and fanned out inside, as DeepEP does (`deduplicated_frac`) [1]. Returns: time; 0 for one rank
-    [s]. Raises ValueError for an unknown name, fewer ranks than 1, or a missing bandwidth.
-
-    .. [1] R. Thakur, R. Rabenseifner, W. Gropp, IJHPCA 19(1), 2005.
-    .. [2] Z. Hu et al., "Demystifying NCCL", arXiv:2507.04786: protocols, rings and trees.
-    """
-    ranks, rates = (float(n_ranks), float(n_in_domain)), (scaleup_bytes_per_s, scaleout_bytes_per_s)
-    x = RankGroup(op, size_bytes, *ranks, fabric, *rates)
-    x = x._replace(algorithm=algorithm, network_frac=network_frac)
-    return group_time_s(x) + (host_launch_s if x.n > 1.0 else 0.0)
 
 
 def traffic_of(

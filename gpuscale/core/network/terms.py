@@ -14,7 +14,7 @@ from gpuscale.core.network.calibration import PROTOCOL_BLEND, SMALLEST_EFF, Link
 
 
 def collective_term(given: expected.RankGroup) -> Term:
-    """Explain `expected_collective_time_s` of the same arguments."""
+    """Explain `group_time_s` of the same ranks."""
     value = expected.group_time_s(given)
     x = given.settled
     ways = [

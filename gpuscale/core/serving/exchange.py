@@ -7,7 +7,7 @@ experts: Lepikhin et al. 2020 (GShard, arXiv:2006.16668), section 3.
 from __future__ import annotations
 
 from math import fsum, log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuscale.core.network import expected
 from gpuscale.core.serving.kernels import rounded
@@ -91,7 +91,8 @@ def exchange_s(
         key = (op, traffic, ep)
         found = site.memo.get(key)
         if found is None:
-            found = expected.traffic_time_s(traffic, op, n=ep, n_in=inside, **_links(site))
+            links = site.fabric, site.scaleup_bytes_per_s, site.scaleout_bytes_per_s
+            found = expected.RankGroup(op, one, ep, inside, *links).way_s(traffic, op)
             site.memo[key] = found
         time_s += found + _crossed_s(site, nodes > 1.0)
     return time_s
@@ -132,12 +133,7 @@ def _raw_s(
     site: ServingSite, op: str, size_bytes: float, n: int, algorithm: str, away: bool
 ) -> float:
     inside = 1 if away else max(1, min(n, site.domain))
-    return expected.expected_collective_time_s(
-        op, size_bytes, n_ranks=n, n_in_domain=inside, algorithm=algorithm, **_links(site)
+    links = site.fabric, site.scaleup_bytes_per_s, site.scaleout_bytes_per_s
+    return expected.group_time_s(
+        expected.RankGroup(op, size_bytes, n, inside, *links, algorithm=algorithm)
     )
-
-
-def _links(site: ServingSite) -> dict[str, Any]:
-    """Fabric and rates of a site, as the formulas of collectives take them."""
-    names = ("fabric", "scaleup_bytes_per_s", "scaleout_bytes_per_s")
-    return {name: getattr(site, name) for name in names}

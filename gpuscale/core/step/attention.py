@@ -45,15 +45,7 @@ def mean_context_tokens(seq_len: float, window_tokens: float | None) -> float:
 
 
 def flash_core_s(
-    hw: Hardware,
-    sw: Software,
-    *,
-    tokens: float,
-    context: float,
-    heads: float,
-    dqk: int,
-    dv: int,
-    rounds: int = 1,
+    core: Softmax, hw: Hardware, sw: Software, tokens: float, context: float, rounds: int = 1
 ) -> tuple[float, float]:
     """(forward, backward) time of a fused causal attention core.
 
@@ -62,6 +54,7 @@ def flash_core_s(
     the keys in `rounds` kernels, one block of them each, and merges their outputs in fp32 (Ring
     Attention, arXiv:2310.01889, section 3).
     """
+    heads, dqk, dv = core.heads, core.qk, core.v
     flop = 2.0 * tokens * context * heads * (dqk + dv)
     eff = hw.attention_eff
     if hw.attention_ramp_tokens:
@@ -119,16 +112,7 @@ def softmax_s(
         index = tokens * context * core.index_flop_per_key
         index_s = index / (hw.bf16_flop_per_s * hw.attention_eff)
         context = min(context, float(core.top_k_tokens))
-    fwd, bwd = flash_core_s(
-        hw,
-        sw,
-        tokens=tokens,
-        context=context,
-        heads=core.heads,
-        dqk=core.qk,
-        dv=core.v,
-        rounds=rounds,
-    )
+    fwd, bwd = flash_core_s(core, hw, sw, tokens, context, rounds)
     return fwd + index_s, bwd + index_s
 
 

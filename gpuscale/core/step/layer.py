@@ -91,16 +91,7 @@ def recomputing(
     bare: BareLayer, parts: LayerParts, recompute: str, hw: Hardware, sw: Software
 ) -> LayerTime:
     """Layer with its recomputation."""
-    again = recompute_s(
-        recompute,
-        hw,
-        sw=sw,
-        forward_s=bare.repeated_s,
-        mix=parts.mix,
-        mlp=parts.mlp,
-        rest_s=bare.rest_s,
-        is_moe=parts.ffn_kind == "moe",
-    )
+    again = recompute_s(recompute, bare, parts, hw, sw)
     if not again:
         return bare.time
     return bare.time._replace(bwd_s=bare.time.bwd_s + again, recompute_s=again)
@@ -293,14 +284,7 @@ def _context_comm(mix: MixerTime, hidden: int, hw: Hardware, shape: Shape, token
 
 
 def recompute_s(
-    recompute: str,
-    hw: Hardware,
-    sw: Software,
-    forward_s: float,
-    mix: MixerTime,
-    mlp: FfnTime,
-    rest_s: float,
-    is_moe: bool = False,
+    recompute: str, bare: BareLayer, parts: LayerParts, hw: Hardware, sw: Software
 ) -> float:
     """Time that recomputation adds to the backward pass of one layer. [s].
 
@@ -310,8 +294,9 @@ def recompute_s(
     per-op repeats the cheap operators and about a third of the multiplies (torchtitan's policy), of
     experts all.
     """
+    mix, mlp, rest_s, is_moe = parts.mix, parts.mlp, bare.rest_s, parts.ffn_kind == "moe"
     if recompute == "full":
-        return forward_s
+        return bare.repeated_s
     if recompute == "per-op":
         frac = hw.form.per_op_recompute_frac
         ffn_s = mlp.linear_fwd_s * (1.0 if is_moe else frac)

@@ -41,11 +41,9 @@ def _mlp_s(
     return f1 + f2, b1 + b2
 
 
-def dense_ffn_s(
-    ffn: DenseFfn, hidden: int, hw: Hardware, *, tokens: float, tp: int, precision: str
-) -> FfnTime:
-    """One MLP split over `tp` ranks."""
-    width = ffn.ffn_hidden_size / tp
+def dense_ffn_s(ffn: DenseFfn, hidden: int, hw: Hardware, tokens: float, shape: Shape) -> FfnTime:
+    """One MLP split over the ranks of TP."""
+    width, precision = ffn.ffn_hidden_size / shape.tp, shape.precision
     fwd, bwd = _mlp_s(hw, tokens, width, hidden, ffn.gated, precision)
     last = linear_s(hw, tokens, hidden, width, precision)[0]
     streamed = 2.0 * width * (3 if ffn.gated else 2)
@@ -53,16 +51,7 @@ def dense_ffn_s(
 
 
 def moe_ffn_s(
-    ffn: MoeFfn,
-    hidden: int,
-    hw: Hardware,
-    sw: Software,
-    *,
-    tokens: float,
-    tp: int,
-    ep: int,
-    etp: int,
-    precision: str,
+    ffn: MoeFfn, hidden: int, hw: Hardware, sw: Software, tokens: float, shape: Shape
 ) -> FfnTime:
     """Routed experts of the busiest rank; shared experts as a dense MLP.
 
@@ -70,6 +59,7 @@ def moe_ffn_s(
     expert sees ``tokens / tp * ep * etp * top_k / n_experts`` rows in the mean, and on the busiest
     of several ranks `Software.expert_imbalance` times as many. One rank has all experts.
     """
+    tp, ep, etp, precision = shape.tp, shape.ep, shape.etp, shape.precision
     local = max(1, round(ffn.n_experts / ep))
     own = tokens / tp
     busy = sw.expert_imbalance if ep > 1 else 1.0
@@ -116,12 +106,10 @@ def ffn_s(
     ffn: AnyFfn, hidden: int, hw: Hardware, sw: Software, *, tokens: float, shape: Shape
 ) -> FfnTime:
     """Time of any feed-forward part for `tokens` tokens of one tensor-parallel group."""
-    tp, precision = shape.tp, shape.precision
     if ffn.kind == "dense":
-        return dense_ffn_s(ffn, hidden, hw, tokens=tokens, tp=tp, precision=precision)
+        return dense_ffn_s(ffn, hidden, hw, tokens, shape)
     if ffn.kind == "moe":
-        split = {"tp": tp, "ep": shape.ep, "etp": shape.etp}
-        return moe_ffn_s(ffn, hidden, hw, sw, tokens=tokens, precision=precision, **split)
+        return moe_ffn_s(ffn, hidden, hw, sw, tokens, shape)
     return FfnTime()
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from gpuscale.core.formats import element_bytes, is_narrow
-from gpuscale.core.kernel.calibration import ArchCalibration
-from gpuscale.core.kernel.expected import expected_matmul_time_s
+from gpuscale.core.kernel.expected import ProductRows, product_time_s
 from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop
 from gpuscale.core.step.records import Hardware
 
@@ -62,6 +61,10 @@ def training_frac(hw: Hardware, precision: str) -> float:
     return hw.product_bf16_frac
 
 
+_alone_s = lru_cache(maxsize=65536)(product_time_s)
+"""Time of the kernel alone, as `matmul-time` gives it. [s]."""
+
+
 def matmul_s(
     hw: Hardware, m: float, n: float, k: float, precision: str = "bf16", groups: int = 1
 ) -> float:
@@ -83,18 +86,10 @@ def matmul_s(
     ideal_s = max(matmul_flop(m, k, n, groups) / peak, moved / hw.hbm_bytes_per_s)
     if hw.arch is None:
         return ideal_s
-    time_s = isolated_s(
-        hw.arch,
-        used,
-        m=max(1.0, m),
-        n=max(1.0, n),
-        k=max(1.0, k),
-        groups=groups,
-        peak=peak,
-        hbm=hw.hbm_bytes_per_s,
-        n_units=hw.n_compute_units,
-        l2_bytes=hw.l2_bytes,
-    )
+    rates = peak, hw.hbm_bytes_per_s, hw.n_compute_units
+    rows = ProductRows(max(1.0, n), max(1.0, k), width, *rates)
+    rows = rows._replace(l2_bytes=hw.l2_bytes, products=groups)
+    time_s = _alone_s(max(1.0, m), rows, used, hw.arch)
     frac = training_frac(hw, precision)
     if n % ALIGNMENT or k % ALIGNMENT:
         frac *= hw.misaligned_eff
@@ -105,34 +100,6 @@ def matmul_s(
     ):
         frac *= hw.half_tile_eff
     return hw.kernel_gap_s + max(ideal_s, time_s / frac)
-
-
-@lru_cache(maxsize=65536)
-def isolated_s(
-    arch: ArchCalibration,
-    dtype: str,
-    m: float,
-    n: float,
-    k: float,
-    groups: int,
-    peak: float,
-    hbm: float,
-    n_units: int,
-    l2_bytes: float,
-) -> float:
-    """Time of the kernel alone, as `matmul-time` gives it; memoised. [s]."""
-    return expected_matmul_time_s(
-        m,
-        n,
-        k=k,
-        dtype=dtype,
-        arch=arch,
-        peak_flop_per_s=peak,
-        hbm_bytes_per_s=hbm,
-        n_units=n_units,
-        l2_bytes=l2_bytes,
-        products=groups,
-    )
 
 
 @lru_cache(maxsize=65536)

@@ -78,7 +78,7 @@ def collective_s(
 
     `hw`: bandwidths, domain size and calibration. `op`: a name of `core.network.expected.OPS`.
     `stride`: distance of neighbouring ranks in the global numbering; decides the level. `n_bytes`:
-    size as `expected_collective_time_s` counts it, gathered (all-gather), reduced (reduce-scatter,
+    size as `RankGroup` counts it, gathered (all-gather), reduced (reduce-scatter,
     all-reduce), sent by one rank (all-to-all and the like) [byte]. `calls`: calls that the bytes go
     out in, each with its own latency [1]. `frac`: further share of the bandwidth [1].
     `network_frac`: share of the bytes for other domains that crosses the network [1]. Returns: time
@@ -93,40 +93,13 @@ def collective_s(
         return expected.bound_s(
             op, n_bytes, n_ranks, inside, up, out / network_frac, in_switch=in_switch
         )
-    return calls * _expected_s(
-        op,
-        n_bytes / calls,
-        n_ranks=n_ranks,
-        inside=inside,
-        fabric=fabric,
-        up=up,
-        out=out,
-        network_frac=network_frac,
-    )
+    ranks = (op, n_bytes / calls, n_ranks, inside)
+    group = expected.RankGroup(*ranks, fabric, up, out=out, network_frac=network_frac)
+    return calls * _one_call_s(group)
 
 
-@lru_cache(maxsize=65536)
-def _expected_s(
-    op: str,
-    size_bytes: float,
-    n_ranks: int,
-    inside: int,
-    fabric: FabricCalibration,
-    up: float,
-    out: float,
-    network_frac: float,
-) -> float:
-    """Time of one call, as `collective` gives it over the slowed links; memoised. [s]."""
-    return expected.expected_collective_time_s(
-        op,
-        size_bytes,
-        n_ranks=n_ranks,
-        n_in_domain=inside,
-        fabric=fabric,
-        scaleup_bytes_per_s=up,
-        scaleout_bytes_per_s=out,
-        network_frac=network_frac,
-    )
+_one_call_s = lru_cache(maxsize=65536)(expected.group_time_s)
+"""Time of one call, as `collective` gives it over the slowed links. [s]."""
 
 
 def gather_s(
