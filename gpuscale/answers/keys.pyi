@@ -528,6 +528,7 @@ class ServeAnswer(Answer):
             "as_it_comes",
             "benchmark",
             "binding",
+            "decides",
             "engine",
             "engine_settings",
             "kv",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscale.core.dataclasses import replace
-from gpuscale.core.habits import Habit
+from gpuscale.core.habits import Habit, version_at
 from gpuscale.core.serving.maturity import SETTLED, Ages, EngineMaturity, maturity
 from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
@@ -182,6 +182,19 @@ def engine_day(engine: str, version: str = "") -> str:
         return max((day for _, day in known), default="")
     at = (*version_key(version), 0, 0)
     return next((day for v, day in reversed(known) if v <= at), "")
+
+
+def older_engine(model: ModelSpec, engine: str) -> str:
+    """Version of two years before the newest, or the first that has the architecture; none: ""."""
+    from gpuscale.io.software import STACKS, years_before
+    from gpuscale.io.software import load_framework as framework_file
+
+    file, known = framework_file(engine), load_maturity().released
+    if not file or not file.dates:
+        return ""
+    released = known.get(model.name) or known.get(model.family, "")
+    oldest = years_before(max(file.dates.values()), max(years for _, years in STACKS))
+    return version_at(file.dates, max(oldest, released))
 
 
 def maturity_of(model: ModelSpec, engine: str, version: str = "") -> EngineMaturity:

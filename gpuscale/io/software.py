@@ -105,20 +105,24 @@ STACKS = ((0.25, 1), (0.15, 2))
 """Share of jobs whose stack is so many years old, where no version is said: prior."""
 
 
-def older_ways(arg: str, facts: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Field -> value that an older version has -> share of jobs, where ``arg`` names no version."""
+def years_before(day: str, years: int) -> str:
+    """Month so many years before an ISO day."""
+    return f"{int(day[:4]) - years}{day[4:7]}"
+
+
+def older_ways(arg: str, facts: Mapping[str, str]) -> dict[str, tuple[float, dict[str, str]]]:
+    """Older stack -> share of jobs, what it has otherwise; none where ``arg`` has a version."""
     name, version = named(arg)
     own = None if version or looks_like_path(name) else load_framework(name)
     newest = max(own.dates.values(), default="") if own else ""
-    if not newest:
-        return {}
-    now, found = framework_habits(name, facts), dict[str, dict[str, float]]()
-    for share, years in STACKS:
-        day = f"{int(newest[:4]) - years}{newest[4:7]}"
-        for field, habit in framework_habits(f"{name}:{day}", facts).items():
-            if field in now and habit.value != now[field].value:
-                shares = found.setdefault(field, {})
-                shares[str(habit.value)] = shares.get(str(habit.value), 0.0) + share
+    found: dict[str, tuple[float, dict[str, str]]] = {}
+    now = framework_habits(name, facts) if newest else {}
+    for share, years in STACKS if newest else ():
+        stack = f"{name}:{years_before(newest, years)}"
+        then = framework_habits(stack, facts)
+        other = {f: str(h.value) for f, h in then.items() if f in now and h.value != now[f].value}
+        if other:
+            found[stack] = (share, other)
     return found
 
 

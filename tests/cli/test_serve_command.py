@@ -616,6 +616,46 @@ def test_tokens_of_the_cache_are_counted_at_the_longest_context():
     assert json.loads(done.stdout)["result"]["kv_tokens"] == pytest.approx(377_456, rel=0.15)
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [  # 31,232 tokens of cache at 20,000 and a refusal at 29,000: vLLM issue 10517, November 2024
+        ("llama3.1-8b --gpu 3090 --engine vllm --context 20000", "vllm:0.6.3 serves 0.88 times"),
+        ("llama3.1-8b --gpu 3090 --engine vllm --context 29000", "vllm:0.6.3 does not start so"),
+        # 4,337 tokens/s where today's engine would give 7,269: pull request 17530, May 2025
+        ("qwen3-30b-a3b --gpu mi300x --weights fp8 --kv fp8 --burst 200", "vllm:0.8.0 serves 0.64"),
+        ("llama3.1-8b --gpu 3090 --engine vllm:0.6.4 --context 20000", ""),
+        ("llama3-8b --gpu 4090 --engine llama.cpp", ""),
+    ],
+)
+def test_the_version_that_nobody_said_is_asked_for_where_it_decides(args, said):
+    decides = answer(*args.split())["decides"]
+    assert said in decides and bool(said) == bool(decides)
+    if "20000" in args and said:
+        assert int(decides.split()[-4].replace(",", "")) == pytest.approx(31_232, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("args", "label"),
+    [  # SGLang issue 3656 and others: TP 16 makes a token in 23.1 to 24.0 ms, docs: --tp 16
+        ("deepseek-r1 --engine sglang --weights fp8", "TP 16"),
+        ("llama3.1-405b --engine sglang", "TP 16"),
+        ("llama3.1-405b --engine vllm", "TP 8 x PP 2"),
+    ],
+)
+def test_one_user_over_two_nodes_is_served_as_the_engine_is_launched(args, label):
+    found = answer(*args.split(), "--gpu", "h100", "--gpus", "16", "--concurrency", "1")
+    assert found["label"] == label
+    if "deepseek" in args:
+        assert found["tpot_mean_s"] == pytest.approx(0.0235, rel=0.05)
+
+
+def test_a_pool_of_attention_ranks_says_how_many_would_hold_the_model():
+    args = "kimi-k2 --gpu h200 --gpus 128 --engine sglang --weights fp8 --disagg 4xDEP8+1xDEP96"
+    assert (
+        answer(*args.split(), code=1)["fewest_gpus"] == 16
+    )  # weights of 384 experts: 127 GB of 141
+
+
 def test_old_versions_wait_for_the_host():
     """Qwen2.5 on an A100 under vLLM 0.6.3, one user (qwen.readthedocs.io, speed benchmark)."""
     for size, measured in (("1.5b", 183.3), ("3b", 127.6), ("7b", 84.3)):

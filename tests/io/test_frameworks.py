@@ -43,6 +43,12 @@ def test_versions_of_trl():
 
 
 def test_a_name_without_a_version_may_be_an_older_stack():
-    assert older_ways("trl", {"task": "sft"})["loss"] == {"eager": pytest.approx(0.4)}
-    assert older_ways("trl", {"task": "sft"})["recompute"] == {"none": pytest.approx(0.15)}
+    stacks = older_ways("trl", {"task": "sft"})
+    assert {name: share for name, (share, _) in stacks.items()} == {
+        "trl:2025-10": pytest.approx(0.25),
+        "trl:2024-10": pytest.approx(0.15),
+    }
+    _, then = stacks["trl:2024-10"]
+    assert (then["loss"], then["recompute"]) == ("eager", "none")
+    assert "recompute" not in stacks["trl:2025-10"][1]
     assert older_ways("trl:1.16.0", {"task": "sft"}) == {}

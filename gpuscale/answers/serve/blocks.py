@@ -105,33 +105,23 @@ def head(case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str
 
 def _head(case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer) -> str:
     name = f"{case.model.name}, {r.weights} on {r.n_gpus:,} {case.loaded.gpu.name}, {r.engine}"
-    limits = limits_text(wanted)
+    limits, laid = limits_text(wanted), f"{name}: {copies_text(r)}"
     if wanted.concurrency is not None or wanted.burst is not None:
-        load = (
-            f"{wanted.concurrency:,} in flight"
-            if wanted.concurrency is not None
-            else f"{wanted.burst:,} at once"
-        )
+        load = f"{wanted.concurrency or wanted.burst:,} "
+        load += "in flight" if wanted.concurrency else "at once"
         kept = f", {'meets' if r.meets else 'misses'} {limits}" if limits else ""
         if wanted.concurrency == 1:
-            return (
-                f"{name}: {copies_text(r)} gives one user {figure(r.tokens_per_s_per_user)} "
-                f"tokens/s, the first after {ms(r.ttft_mean_s)} ms{kept}."
-            )
-        return (
-            f"{name}: {copies_text(r)} gives {figure(r.output_tokens_per_s)} output tokens/s "
-            f"with {load}{kept}."
-        )
+            user, first = figure(r.tokens_per_s_per_user), ms(r.ttft_mean_s)
+            return f"{laid} gives one user {user} tokens/s, the first after {first} ms{kept}."
+        return f"{laid} gives {figure(r.output_tokens_per_s)} output tokens/s with {load}{kept}."
     if r.meets:
         within = f" within {limits}" if limits else ""
         if wanted.rate_per_s is None:
-            return (
-                f"{name}: {copies_text(r)} serves up to {rate_text(r.at_most_per_s)}"
-                f"{within} (bound by {r.binding})."
-            )
+            most = rate_text(r.at_most_per_s)
+            return f"{laid} serves up to {most}{within} (bound by {r.binding})."
         spare = (r.at_most_per_s or 0.0) / wanted.rate_per_s
         return (
-            f"{name}: {copies_text(r)} serves {rate_text(wanted.rate_per_s)}{within}; "
+            f"{laid} serves {rate_text(wanted.rate_per_s)}{within}; "
             f"up to {figure(r.at_most_per_s)} (bound by {r.binding}), {spare:.1f} times the rate."
         )
     kept = f"keeps {limits}" if limits else "takes the rate"
@@ -163,8 +153,7 @@ def remedy(wanted: Wanted, choice: Choice) -> str:
                 f"the fastest {name.upper()} {limit.statistic} without load is {ms(fastest)} ms "
                 f"({best.candidate.label})"
             )
-    together = "no layout keeps both limits at once, even without load"
-    found = "; ".join(texts) or together
+    found = "; ".join(texts) or "no layout keeps both limits at once, even without load"
     return found[0].upper() + found[1:] + "."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -268,7 +269,9 @@ def _replicas(asked: Serve, case: ServeCase, engine: str, formats: Replica) -> l
     most = asked.gpus or inside
     if cluster.scaleup_class == "pcie" or engine not in layouts.TENSOR_ENGINES:
         inside = 1  # links so slow that stages may be better anywhere
-    return _grown(asked, case, engine, formats, most, (cluster.scaleup_domain_gpus, inside))
+    found = _grown(asked, case, engine, formats, most, (cluster.scaleup_domain_gpus, inside))
+    users = asked.concurrency or math.inf  # a rank of attention without a request helps nobody
+    return [r for r in found if r.dp_attention <= users] or found
 
 
 def _grown(

@@ -9,6 +9,7 @@ from gpuscale.answers.saved import told
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve import measured
 from gpuscale.answers.serve.case import ServeCase
+from gpuscale.answers.serve.helps import version_decides
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines, own_length
 from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
@@ -189,6 +190,7 @@ def _answer(
         layout=replica,
         peak_bytes=service.room.peak_bytes,
         capacity_bytes=service.room.usable_bytes,
+        decides=version_decides(asked, case, best),
         taken=taken_of(asked, row, gathers),
         said_by=told(asked),
         gather_passes=gathers,
@@ -237,12 +239,11 @@ def _pool_lines(what: Any, row: ServeRow, usd: float | None) -> tuple[PoolLine, 
         each = service.demand.inputs if role == "prefill" else service.demand.outputs
         made = most * each.mean
         alone = usd_per_million_tokens(usd, gpus, made) if usd and made else None
-        label = layout_text(service.replica)
         lines.append(
             PoolLine(
                 role=role,
                 workers=workers,
-                label=label,
+                label=layout_text(service.replica),
                 n_gpus=gpus,
                 at_most_per_s=most,
                 idle_frac=idle,

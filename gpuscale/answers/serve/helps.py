@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve import case as cases
+from gpuscale.answers.serve.measured import kv_tokens
 from gpuscale.answers.serve.records import PARTS, decode_pass
 from gpuscale.core.dataclasses import replace
 from gpuscale.core.serving.capacity import formula_bound
@@ -40,30 +43,60 @@ def helps(asked: Serve, case: ServeCase, best: FoundReplica) -> list[Point]:
     points = [Point("bottleneck", *(said if reads > 0.5 else (PARTS[name].split(":")[0], note)))]
     if "," in asked.where:
         return points
-    in_flight = (asked.concurrency or asked.burst or 0) / max(1, best.copies)
-
-    def rate(service: Service) -> float:
-        if in_flight:
-            return 1.0 / _request_s(service, min(in_flight, service.sequences_with_room))
-        return formula_bound(service, case.limits)
-
     formats = [f for f in NARROWER.get(found.weights, ()) if f == "awq" or gpu.flop_per_s(f)]
     tried = {f"--weights {f}": replace(asked, weights=f, disagg=None) for f in formats}
     if what.replica.kv_format == "bf16":
         tried["--kv fp8"] = replace(asked, kv="fp8", disagg=None)
-    gains = []
+    gains, now = [], _rate(asked, case, what, best.copies)
     for change, other in tried.items():
-        try:
-            all_of_them = cases.candidates(other, cases.case_of(other))
-        except GpuscaleError:  # the engine has no such kernel
-            continue
-        same = next((c.what for c in all_of_them if c.label == found.label), None)
-        if isinstance(same, Service) and same.fits and rate(what):
-            gains.append((rate(same) / rate(what) - 1.0, change))
+        same = _same_layout(other, found.label)
+        if same and same.fits and now:
+            gains.append((_rate(asked, case, same, best.copies) / now - 1.0, change))
     told = sorted((g for g in gains if g[0] >= LEAST_GAIN_FRAC), reverse=True)[:2]
-    more = "tokens/s" if in_flight else "requests/s"
+    more = "tokens/s" if asked.concurrency or asked.burst else "requests/s"
     lines = "; ".join(f"{change}: {100 * gain:.0f} % more {more}" for gain, change in told)
     return points + [Point("would help", lines)] * bool(told)
+
+
+VERSION_MATTERS = 1.2
+"""Factor of the cache or of the rate from which the version of an engine is asked for."""
+
+
+def version_decides(asked: Serve, case: ServeCase, best: FoundReplica) -> str:
+    """Say what an engine of two years ago makes of the layout; empty where it does alike."""
+    from gpuscale.io.serving import older_engine
+
+    what, engine = best.candidate.what, case.engine_of(best.candidate.engine)
+    old = "" if case.versions.get(engine) else older_engine(case.model, engine)
+    if not old or not isinstance(what, Service) or asked.only or "," in asked.where:
+        return ""
+    other = replace(asked, engine=f"{engine}:{old}", weights=best.candidate.weights, disagg=None)
+    then = _same_layout(other, best.candidate.label)
+    named = f"--engine: that of today is taken; {engine}:{old}"
+    if not then or not then.fits:
+        return f"{named} does not start so"
+    now = _rate(asked, case, what, best.copies)
+    rate = _rate(asked, case, then, best.copies) / now if now else 1.0
+    tokens = kv_tokens(then)
+    moved = max(abs(math.log(each)) for each in (rate, tokens / kv_tokens(what)))
+    said = f"{named} serves {rate:.2f} times the rate, with {tokens:,.0f} tokens of cache"
+    return said if moved > math.log(VERSION_MATTERS) else ""
+
+
+def _same_layout(other: Serve, label: str) -> Service | None:
+    """Layout of a question that is changed; None where the engine has no such kernel."""
+    found = []
+    with suppress(GpuscaleError):
+        found = cases.candidates(other, cases.case_of(other))
+    same = (c.what for c in found if c.label == label)
+    return next((what for what in same if isinstance(what, Service)), None)
+
+
+def _rate(asked: Serve, case: ServeCase, service: Service, copies: int) -> float:
+    """Rate of a replica within the limits, or with those in flight. [1/s]."""
+    if in_flight := (asked.concurrency or asked.burst or 0) / max(1, copies):
+        return 1.0 / _request_s(service, min(in_flight, service.sequences_with_room))
+    return formula_bound(service, case.limits)
 
 
 def _request_s(service: Service, n: float) -> float:

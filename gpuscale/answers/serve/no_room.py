@@ -247,13 +247,14 @@ def _tighter(asked: Serve, case: ServeCase, service: Service) -> str:
 
 
 def _fewest(case: ServeCase, service: Service) -> int | None:
-    """Fewest GPUs that hold the same format."""
-    domain = case.loaded.cluster.scaleup_domain_gpus
+    """Fewest GPUs that hold the same format; ranks of attention stay as wide as they are."""
+    domain, own = case.loaded.cluster.scaleup_domain_gpus, service.replica
     for most in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096):
         for replica in replica_layouts(
             case.model, service.replica, most, (domain, domain), service.site.software.name
         ):
+            alike = own.dp_attention == 1 or (replica.dp_attention > 1 and replica.tp == own.tp)
             one = Service(case.model, replica, service.site, case.demand)
-            if replica.n_gpus == most and one.fits:
+            if replica.n_gpus == most and alike and one.fits:
                 return most
     return None

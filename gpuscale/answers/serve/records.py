@@ -70,6 +70,7 @@ class ServeAnswer(Served):
     layout: Replica | None  # of a replica; pools are in `pools`
     peak_bytes: float  # of a GPU, its cache full
     capacity_bytes: float
+    decides: str  # what the version of the engine makes of it, where nobody said one
     taken: tuple[str, ...]  # what nobody said, and the option that says it
     said_by: Mapping[str, str]  # value -> the option that says it; others are defaults
     kv: str

@@ -9,7 +9,7 @@ from gpuscale.answers.ask import fields_of
 from gpuscale.answers.saved import unsaid
 from gpuscale.answers.serve import reading
 from gpuscale.answers.serve.blocks import figure, ms
-from gpuscale.answers.summary import taken_points
+from gpuscale.answers.summary import asked_for, taken_points
 from gpuscale.core.words import gb
 from gpuscale.render.document import Point
 
@@ -118,7 +118,7 @@ def serve_summary(
         price = f"at {r.usd_per_gpu_hour:.4g} USD per GPU-hour" if r.usd_per_gpu_hour else ""
         cost = f"{r.usd_per_million_output_tokens:.3g} USD per million output tokens"
         points.append(Point("cost", cost, price))
-    points += [*helps(asked, case, best), *taken_points(r.taken)]
+    points += [*asked_for(r.decides), *helps(asked, case, best), *taken_points(r.taken)]
     if r.launch:
         line = r.launch[0]
         shown = (line, "") if len(line) < LONGEST else ("--show launch", "the line that starts it")

@@ -9,7 +9,7 @@ from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.saved import unsaid
 from gpuscale.answers.summary import Room
-from gpuscale.answers.training.tune_words import layout_words, share_table, time_text
+from gpuscale.answers.training.tune_words import head_points, share_table, time_text
 from gpuscale.core.dataclasses import Term, dataclass, replace, term_of
 from gpuscale.core.finetune.rl_estimate import RlEstimate, RlJob
 from gpuscale.core.memory.fit import usable_term
@@ -223,17 +223,13 @@ def _memory_term(rl: RlJob, e: RlEstimate, r: RlAnswer) -> Term:
 
 def rl_summary(case: FinetuneCase, rl: RlJob, r: RlAnswer, e: RlEstimate, said: str) -> list[Point]:
     """Summary of a step of RL."""
-    ends = r.peak_low_bytes, r.peak_high_bytes
-    tone = summary.chance_tone(r.fits_probability) if r.fits else "bad"
+    head = head_points(case, case.job, r, said, step_words(rl, e))
     phases = {key: getattr(e.step, key) for _, key in PHASES}
     low_high = f"(80 %: {time_text(r.step_low_s)} to {time_text(r.step_high_s)})"
     found = [
-        Point("verdict", said, tone=tone),
-        Point("method", step_words(rl, e), case.software.name),
-        Point("layout", layout_words(case.job)),
+        *head[:3],
         Point("step", time_text(r.step_s), f"{low_high}, {r.samples_per_s:,.2f} samples/s"),
-        summary.memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
-        *summary.asked_for(r.decides),
+        *head[3:],
         summary.bottleneck(phases, {key: label for label, key in PHASES}, r.step_s),
     ]
     if r.run_s is not None and r.steps is not None:

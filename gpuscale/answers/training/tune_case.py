@@ -47,10 +47,14 @@ class FinetuneCase:
     job: Job
     assumed: tuple[str, ...] = field(default=())
     habits: Mapping[str, Habit] = field(default_factory=dict)  # of the framework that was named
-    older: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # `older_ways`
+    older: Mapping[str, tuple[float, Mapping[str, str]]] = field(default_factory=dict)
     unsaid: frozenset[str] = frozenset()  # settings that the question leaves open
     named: bool = True  # a framework was named
     told_maturity: str | None = None
+
+    def older_values(self, field: str) -> set[str]:
+        """Values of a setting that older stacks have; none where the version is said."""
+        return {fields[field] for _, fields in self.older.values() if field in fields}
 
     def family(self) -> SoftwareSpec:
         """Preset whose figures hold for the job."""
@@ -66,7 +70,7 @@ class FinetuneCase:
         width, step = self.bench.site(trial.job)[2].step_interval_factor_80, trial.step.step_s
         reach = reach_of(self.family(), self.loaded.model.has_experts, self.maturity)
         low, high = reach.interval_s(step / width, step, step * width)
-        ways = self.older.get("experts", {}) if self.loaded.model.has_experts else {}
+        ways = self.older_values("experts") if self.loaded.model.has_experts else ()
         older = (replace(trial.job, experts=way) for way in ways)  # as older versions run them
         return low, max([high, *(self.bench.step(job).step_s for job in older)])
 
@@ -114,10 +118,8 @@ def method_of(asked: Memory, model: ModelSpec, kind: str, habits: FinetuneParame
     base = asked.base or ("nf4" if kind == "qlora" else "bf16")
     if kind == "qlora" and base in ("bf16", "fp16", "fp32"):
         raise GpuscaleError(f"--method qlora over a base in {base} is --method lora")
-    habit = (
-        model.n_layers - habits.adapted_layers if kind != "full" and habits.adapted_layers else 0
-    )
-    frozen = asked.freeze or str(max(0, habit))
+    adapted = 0 if kind == "full" else habits.adapted_layers
+    frozen = asked.freeze or str(max(0, model.n_layers - adapted) if adapted else 0)
     if kind != "full" and frozen == "embeddings":
         raise GpuscaleError("--freeze embeddings is for --method full: adapters leave them so")
     if frozen != "embeddings" and not frozen.isdecimal():
@@ -285,14 +287,15 @@ def make_case(
     if not searched:
         refuse_illegal(model, family, job.layout, _trained(asked, job))
     bench = _bench(asked, loaded, own, family)
-    unsaid = _unsaid(asked)
     older = older_ways(asked.software, facts) if asked.software else {}
+    unsaid = _unsaid(asked) | {"version"}
+    looped = any("experts" in fields for _, fields in older.values())
     return FinetuneCase(
         loaded,
         own,
         bench,
         job,
-        assumed=_assumed(asked, job, own, family.name, default, looped="experts" in older),
+        assumed=_assumed(asked, job, own, family.name, default, looped=looped),
         habits={name: habit for name, habit in taken.items() if name in unsaid},
         older=older,
         unsaid=unsaid,

@@ -46,7 +46,7 @@ def _taken(case: FinetuneCase) -> dict[str, str]:
         found["optimizer"] = _own(job)
     kept = p.full_weights_bytes if full else p.frozen_bytes
     taken = next((name for name, each in WEIGHTS.items() if each == kept), "bf16")
-    open_ = taken == "fp32" or "weights" in case.older
+    open_ = taken == "fp32" or case.older_values("weights")
     if open_ and not (full and p.full_master_bytes) and not job.method.quantised:
         found["weights"] = taken
     if layout.dp > 1 and job.method.shardable:
@@ -83,13 +83,14 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
             first = TAKEN if habit or not case.named else max(prior.values())
             other = next(v for v in (*prior, "full") if v != taken)
             shares = {taken: first, other: 1.0 - first}
-        older = case.older.get(field, {})
-        shares = {v: w * (1.0 - math.fsum(older.values())) for v, w in shares.items()}
-        shares |= {v: w + shares.get(v, 0.0) for v, w in older.items()}
         ways_ = ((shares.pop(taken), taken), *((w, v) for v, w in shares.items()))
         option = OPTIONS.get(field, "--" + field.replace("_", "-"))
         found.append(Open(field, option, ways_))
     found.append(Open("seq_len", "--seq-len", LENGTHS))
+    if case.older:
+        older = tuple((share, stack) for stack, (share, _) in case.older.items())
+        now = 1.0 - math.fsum(share for share, _ in older)
+        found.append(Open("version", "--software", ((now, "today's version"), *older)))
     return tuple(s for s in found if s.field in case.unsaid)
 
 
@@ -113,6 +114,13 @@ def as_set(job: Job, values: Mapping[str, str]) -> Job:
     if layout.recompute != "full" and job.layout.recompute == "full":
         return made.on_host(job.offload - {"activations"})
     return made
+
+
+def as_open(case: FinetuneCase, values: Mapping[str, str]) -> Job:
+    """Return the case's job with open settings set; an older stack has all of its own together."""
+    _, then = case.older.get(values.get("version", ""), (0.0, {}))
+    open_ = _taken(case).keys() & case.unsaid
+    return as_set(case.job, {**values, **{f: v for f, v in then.items() if f in open_}})
 
 
 def far_from_measured(case: FinetuneCase, job: Job, rl: bool) -> list[str]:
@@ -146,7 +154,7 @@ def verdict_of(
     at = replace(case, job=job, unsaid=case.unsaid - set(chosen))
 
     def peak(values: Mapping[str, str]) -> float:
-        made = as_set(job, values)
+        made = as_open(at, values)
         return peak_bytes(made, values) if peak_bytes else case.bench.memory(made).total_bytes
 
     # `--base` has another meaning in RL

@@ -21,6 +21,7 @@ from gpuscale.render.document import Column, Point, Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpuscale.answers.training.rl_blocks import RlAnswer
     from gpuscale.answers.training.tune_case import FinetuneCase
     from gpuscale.answers.training.tune_memory import TuningMemory
     from gpuscale.answers.training.tune_plan_blocks import TuningPlan
@@ -138,7 +139,7 @@ def habit_text(case: FinetuneCase, job: Job) -> str:
     found = []
     for s in open_settings(replace(case, job=job)):
         habit = case.habits.get(s.field)
-        other = s.ways[1][1]
+        other = s.ways[-1][1]
         if habit is None or s.field == "seq_len" or s.ways[0][1] != str(habit.value):
             continue
         less = own - case.bench.memory(as_set(job, {s.field: other})).total_bytes
@@ -246,14 +247,14 @@ def memory_terms(case: FinetuneCase, job: Job, memory: FinetuneMemory) -> tuple[
 
 
 def head_points(
-    case: FinetuneCase, job: Job, r: TuningMemory | TuningPlan, said: str
+    case: FinetuneCase, job: Job, r: TuningMemory | TuningPlan | RlAnswer, said: str, how: str = ""
 ) -> list[Point]:
-    """Verdict, method, layout, memory."""
+    """Verdict, method (of a step of RL: its words), layout, memory."""
     ends = r.peak_low_bytes, r.peak_high_bytes
     tone = chance_tone(r.fits_probability) if r.fits else "bad"
     return [
         Point("verdict", said, tone=tone),
-        Point("method", method_words(job), case.software.name),
+        Point("method", how or method_words(job), case.software.name),
         Point("layout", layout_words(job)),
         memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
         *asked_for(r.decides),

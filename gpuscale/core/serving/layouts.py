@@ -15,6 +15,10 @@ TENSOR_ENGINES = ("vllm", "sglang", "trtllm")
 """Engines that split a layer over GPUs, with attention ranks around experts; llama.cpp gives whole
 layers to each."""
 
+TENSOR_OVER_NODES = ("sglang",)
+"""Engines that are launched with TP over nodes, where others put stages: docs.sglang.io, Multi-Node
+Deployment; sgl-project/sglang@0a9fc02a docs/basic_usage/deepseek.md."""
+
 EIGHT_BIT_CACHE = "trtllm"
 """Engine whose checkpoints in fp8 and fp4 bring a cache in fp8: ModelOptimizer's `hf_quant_config`
 (`kv_cache_quant_algo`), which TensorRT-LLM follows; vLLM and SGLang start with 16 bits."""
@@ -113,9 +117,9 @@ def replica_layouts(
 ) -> list[Replica]:
     """Layouts of one replica worth trying on up to `most_gpus` GPUs.
 
-    Tensor parallelism stays within a machine or the scale-up domain. Pipeline stages are tried
-    where a replica is larger than the part that fast links join; data-parallel attention where
-    there are experts to share, whole experts on each GPU.
+    Tensor parallelism stays within a machine or the scale-up domain (but `TENSOR_OVER_NODES`).
+    Stages are tried where a replica is larger than the part that fast links join; data-parallel
+    attention where there are experts to share, whole experts on each GPU.
 
     `formats`: formats and drafts; its degrees are not looked at. `most_gpus`:
     GPUs that a replica may have. [1] `domain`: GPUs of a scale-up domain, and of the part of it
@@ -124,10 +128,13 @@ def replica_layouts(
     """
     found: list[Replica] = []
     experts = n_experts(model)
-    tensor = degrees(min(domain[0], most_gpus)) if engine in TENSOR_ENGINES else (1,)
+    across = engine in TENSOR_OVER_NODES and domain[1] > 1
+    widest = most_gpus if across else min(domain[0], most_gpus)
+    tensor = degrees(widest) if engine in TENSOR_ENGINES else (1,)
     for tp in tensor:
         for pp in degrees(min(model.n_layers, most_gpus // tp, 16)):
-            if pp > 1 and tp * pp <= domain[1]:
+            one = across and not refusal(model, replace(formats, tp=tp * pp), engine)
+            if pp > 1 and (one or tp * pp <= domain[1]):
                 continue
             found.append(replace(formats, tp=tp, pp=pp, dp_attention=1, ep=1))
             if experts and tp > 1 and pp == 1 and experts % tp == 0:
