@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec
 
 
+OlderWays = Mapping[str, tuple[float, Mapping[str, str]]]  # `older_ways`
+
+
 @dataclass(frozen=True, slots=True)
 class FinetuneCase:
     """One model on one kind of GPU with one software family."""
@@ -47,7 +50,7 @@ class FinetuneCase:
     job: Job
     assumed: tuple[str, ...] = field(default=())
     habits: Mapping[str, Habit] = field(default_factory=dict)  # of the framework that was named
-    older: Mapping[str, tuple[float, Mapping[str, str]]] = field(default_factory=dict)
+    older: OlderWays = field(default_factory=dict)
     unsaid: frozenset[str] = frozenset()  # settings that the question leaves open
     named: bool = True  # a framework was named
     told_maturity: str | None = None
@@ -289,13 +292,12 @@ def make_case(
     bench = _bench(asked, loaded, own, family)
     older = older_ways(asked.software, facts) if asked.software else {}
     unsaid = _unsaid(asked) | {"version"}
-    looped = any("experts" in fields for _, fields in older.values())
     return FinetuneCase(
         loaded,
         own,
         bench,
         job,
-        assumed=_assumed(asked, job, own, family.name, default, looped=looped),
+        assumed=_assumed(asked, job, own, family.name, default, older),
         habits={name: habit for name, habit in taken.items() if name in unsaid},
         older=older,
         unsaid=unsaid,
@@ -305,9 +307,9 @@ def make_case(
 
 
 def _assumed(
-    asked: Memory, job: Job, software: SoftwareSpec, named: str, default: str, looped: bool
+    asked: Memory, job: Job, software: SoftwareSpec, named: str, default: str, older: OlderWays
 ) -> tuple[str, ...]:
-    """Say what is taken; `default`: family nobody chose, `looped`: once one expert by one."""
+    """Say what is taken; `default`: family nobody chose, `older`: where experts may be a loop."""
     found = []
     if job.method.adapts and not asked.rank:
         found.append(f"rank {job.method.rank} (--rank)")
@@ -336,6 +338,7 @@ def _assumed(
         found.append(f"figures of {figures.name}, which {software.name} shards with")
     if named != software.name:
         found.append(f"{software.name}, as {named} is what pretraining runs by")
+    looped = any("experts" in fields for _, fields in older.values())
     if looped and job.experts != "loop" and job.layout.ep == 1:
         found.append("experts in one product, one by one before (--software NAME:DATE)")
     return tuple(found)
