@@ -64,13 +64,13 @@ def _several(asked: Serve) -> Document:
     parts = dict.fromkeys(part.strip() for part in asked.where.split(","))
     one = {name: replace(asked, cluster=name, gpu=None) for name in parts if name}
     known = {name: cases.case_of(a) for name, a in one.items()}
-    found, owner, sized = [], {}, (asked.gpus, asked.rate, asked.concurrency, asked.burst)
+    found, owner = [], {}
     for name, case in known.items():
         usd = measured.price_of(asked, case).usd_per_gpu_hour if asked.objective == "cost" else None
         if asked.objective == "cost" and usd is None:
             raise GpuscaleError(f"no price of {case.loaded.gpu.name} is known", "give --price")
         mine = cases.candidates(one[name], case)
-        for c in mine if any(sized) else _smallest(mine):
+        for c in mine if asked.gpus or _loaded(asked) else _smallest(mine):
             label = f"{case.loaded.gpu.name}: {c.label}"
             found.append(replace(c, label=label, usd_per_gpu_hour=usd))
             owner[label] = case
@@ -83,6 +83,10 @@ def _several(asked: Serve) -> Document:
     choice = choose(found, wanted, asked.seed)
     best = choice.best
     return _document(asked, owner[best.candidate.label] if best else case, wanted, choice)
+
+
+def _loaded(asked: Serve) -> bool:
+    return bool(asked.rate or asked.concurrency or asked.burst)
 
 
 def _smallest(mine: list[Candidate]) -> list[Candidate]:

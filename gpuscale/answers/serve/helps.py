@@ -78,18 +78,18 @@ def version_decides(asked: Serve, case: ServeCase, best: FoundReplica) -> str:
     now = _rate(asked, case, what, best.copies)
     rate = _rate(asked, case, then, best.copies) / now if now else 1.0
     tokens = kv_tokens(then)
-    moved = max(abs(math.log(each)) for each in (rate, tokens / kv_tokens(what)))
-    said = f"{named} serves {rate:.2f} times the rate, with {tokens:,.0f} tokens of cache"
-    return said if moved > math.log(VERSION_MATTERS) else ""
+    if max(abs(math.log(m)) for m in (rate, tokens / kv_tokens(what))) < math.log(VERSION_MATTERS):
+        return ""
+    return f"{named} serves {rate:.2f} times the rate, with {tokens:,.0f} tokens of cache"
 
 
 def _same_layout(other: Serve, label: str) -> Service | None:
     """Layout of a question that is changed; None where the engine has no such kernel."""
-    found = []
     with suppress(GpuscaleError):
-        found = cases.candidates(other, cases.case_of(other))
-    same = (c.what for c in found if c.label == label)
-    return next((what for what in same if isinstance(what, Service)), None)
+        for found in cases.candidates(other, cases.case_of(other)):
+            if found.label == label and isinstance(found.what, Service):
+                return found.what
+    return None
 
 
 def _rate(asked: Serve, case: ServeCase, service: Service, copies: int) -> float:

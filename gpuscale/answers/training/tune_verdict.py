@@ -87,8 +87,7 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
         option = OPTIONS.get(field, "--" + field.replace("_", "-"))
         found.append(Open(field, option, ways_))
     found.append(Open("seq_len", "--seq-len", LENGTHS))
-    if case.older:
-        older = tuple((share, stack) for stack, (share, _) in case.older.items())
+    if older := tuple((share, stack) for stack, (share, _) in case.older.items()):
         now = 1.0 - math.fsum(share for share, _ in older)
         found.append(Open("version", "--software", ((now, "today's version"), *older)))
     return tuple(s for s in found if s.field in case.unsaid)
