@@ -243,8 +243,7 @@ def _worker(
 ) -> Service:
     """Make a replica, or a worker of the one pool that is asked for."""
     pools = {"prefill": prefill_worker, "embed": prefill_worker, "decode": decode_worker}
-    made = pools.get(asked.only or "", Service)
-    return made(case.model, replica, site, case.demand, tuning)
+    return pools.get(asked.only or "", Service)(case.model, replica, site, case.demand, tuning)
 
 
 def by_hand(asked: Serve) -> bool:

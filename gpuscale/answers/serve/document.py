@@ -61,8 +61,8 @@ def serve_document(asked: Serve) -> Document:
 
 def _several(asked: Serve) -> Document:
     """Compare kinds of GPUs: the fewest, or the cheapest where the objective is cost."""
-    parts = dict.fromkeys(part.strip() for part in asked.where.split(","))
-    one = {name: replace(asked, cluster=name, gpu=None) for name in parts if name}
+    names = filter(None, (part.strip() for part in asked.where.split(",")))
+    one = {name: replace(asked, cluster=name, gpu=None) for name in names}
     known = {name: cases.case_of(a) for name, a in one.items()}
     found, owner = [], {}
     for name, case in known.items():

@@ -203,10 +203,9 @@ def _hints(r: NoRoom) -> list[str]:
 
 def services(c: Candidate) -> tuple[Service, ...]:
     """Replicas of a candidate: one, or a worker of each pool."""
-    what = c.what
-    if isinstance(what, PooledService):
-        return (what.prefill, what.decode)
-    return (what,)
+    if isinstance(c.what, PooledService):
+        return (c.what.prefill, c.what.decode)
+    return (c.what,)
 
 
 def _one_sequence_bytes(service: Service) -> float:
