@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
-
-OlderWays = Mapping[str, tuple[float, Mapping[str, str]]]  # `older_ways`
+    OlderWays = Mapping[str, tuple[float, Mapping[str, str]]]  # `older_ways`
 
 
 @dataclass(frozen=True, slots=True)
