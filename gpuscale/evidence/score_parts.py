@@ -11,7 +11,7 @@ from typing import Any
 from gpuscale.core.dataclasses import dataclass, made_of, replace
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
-from gpuscale.core.kernel.expected import expected_matmul_time_s
+from gpuscale.core.kernel.expected import ProductRows, product_time_s
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
 from gpuscale.core.network.expected import RankGroup, group_time_s
 from gpuscale.errors import GpuscaleError
@@ -54,7 +54,10 @@ class GemmRow:
 
     def expected_s(self, arch: ArchCalibration) -> float:
         """Predicted time; the operands may be in the cache, as in the benchmarks' loops."""
-        return made_of(expected_matmul_time_s, self, arch=arch, warm_l2=True)
+        units, cache = self.n_units or 1, self.l2_bytes or 0.0
+        more = {"in_bytes": element_bytes(self.dtype), "n_units": units, "l2_bytes": cache}
+        rows = made_of(ProductRows, self, warm_l2=True, **more)
+        return product_time_s(self.m, rows, self.dtype, arch, self.kernels)
 
 
 @lru_cache(maxsize=64)

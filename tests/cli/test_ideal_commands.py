@@ -151,7 +151,8 @@ def test_expected_of_kinds_that_were_not_measured_has_a_wide_interval(capsys):
 
 def test_expected_of_a_product_is_that_of_its_shape(capsys):
     """(m, k) @ (k, n) and its transpose differ in tiles; which is which must not be mixed up."""
-    from gpuscale.core.kernel.expected import expected_matmul_time_s
+    from products import expected_matmul_time_s
+
     from gpuscale.io.calibration import load_arch
     from gpuscale.io.hardware import load_gpu
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from products import expected_matmul_time_s
 
 from gpuscale.core.kernel.calibration import (
     ArchCalibration,
@@ -12,7 +13,7 @@ from gpuscale.core.kernel.calibration import (
     ResidualTable,
     matmul_interval_s,
 )
-from gpuscale.core.kernel.expected import expected_elementwise_time_s, expected_matmul_time_s
+from gpuscale.core.kernel.expected import expected_elementwise_time_s
 from gpuscale.io.calibration import load_arch
 from gpuscale.io.hardware import load_gpu
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from products import expected_matmul_time_s
 
 from gpuscale.core.kernel import chip
 from gpuscale.core.kernel.calibration import (
@@ -30,7 +31,6 @@ from gpuscale.core.kernel.expected import (
     compute_time_s,
     corrected_time_s,
     expected_elementwise_time_s,
-    expected_matmul_time_s,
     memory_time_s,
     most_split,
     product_time_s,

@@ -1,8 +1,8 @@
 """Clock of a board by its power."""
 
 import pytest
+from products import expected_matmul_time_s
 
-from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.io.calibration import load_arch
 from gpuscale.io.hardware import load_gpu
 

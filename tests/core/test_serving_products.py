@@ -35,11 +35,11 @@ def kernel(monkeypatch):
     """A product takes 8 s; what it was asked is kept. A memory pass takes its bytes in 1e-6 s."""
     asked = []
 
-    def matmul(m, n, **more):
-        asked.append((m, n, more))
+    def matmul(m, rows, dtype, arch):
+        asked.append((m, rows, dtype))
         return 8.0
 
-    monkeypatch.setattr(kernels, "expected_matmul_time_s", matmul)
+    monkeypatch.setattr(kernels, "product_time_s", matmul)
     monkeypatch.setattr(
         kernels, "expected_elementwise_time_s", lambda moved, flop, arch, hbm: moved * 1e-6
     )
@@ -47,9 +47,9 @@ def kernel(monkeypatch):
 
 
 def asked_for(kernel):
-    m, n, more = kernel[-1]
-    names = ("dtype", "peak_flop_per_s", "hbm_bytes_per_s", "include_quant", "weight_bytes")
-    return m, n, more["k"], *(more[name] for name in names)
+    m, rows, dtype = kernel[-1]
+    names = ("peak_flop_per_s", "hbm_bytes_per_s", "include_quant", "weight_bytes")
+    return m, rows.n, rows.k, dtype, *(getattr(rows, name) for name in names)
 
 
 def test_formats_of_a_product(kernel):

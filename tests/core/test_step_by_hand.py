@@ -9,8 +9,8 @@ from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
+from products import expected_matmul_time_s
 
-from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
 from gpuscale.core.model.mixers.kind import Scan, Softmax
 from gpuscale.core.network.expected import RankGroup, group_time_s

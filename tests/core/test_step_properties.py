@@ -9,8 +9,8 @@ from functools import lru_cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from products import expected_matmul_time_s
 
-from gpuscale.core.kernel.expected import expected_matmul_time_s
 from gpuscale.core.layout import Layout
 from gpuscale.core.network.expected import RankGroup, group_time_s
 from gpuscale.core.step.data_parallel import Shards, replicated_s

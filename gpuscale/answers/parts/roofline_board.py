@@ -9,8 +9,9 @@ from gpuscale.answers.layout import refuse_degrees
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.summary import changed
 from gpuscale.answers.values import matrix_rate
-from gpuscale.core.dataclasses import Term, asdict, dataclass, made_of, replace
-from gpuscale.core.kernel.expected import expected_matmul_time_s
+from gpuscale.core.dataclasses import Term, asdict, dataclass, replace
+from gpuscale.core.formats import element_bytes
+from gpuscale.core.kernel.expected import ProductRows, product_time_s
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import SOURCE, LimitRow, limits_board
 from gpuscale.core.limits.formulas import tp_limit, tp_max
@@ -46,9 +47,10 @@ def _operators(loaded: Loaded, layout: Layout) -> Any:
         roof = min(peak, op.intensity * hbm)
         if not op.m:
             return roof
-        more = {"dtype": dtype, "arch": arch, "peak_flop_per_s": peak}
-        units = gpu.n_compute_units
-        time_s = made_of(expected_matmul_time_s, op, gpu, n_units=units, **more)
+        width, units = element_bytes(dtype), gpu.n_compute_units or 1
+        rows = ProductRows(op.n, op.k, width, peak, hbm, units)
+        rows = rows._replace(l2_bytes=gpu.l2_bytes or 0.0)
+        time_s = product_time_s(op.m, rows, dtype, arch)
         return min(roof, op.flop / time_s)
 
     groups: dict[str, list[tuple[str, float, float]]] = {}

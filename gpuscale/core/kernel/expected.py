@@ -9,9 +9,8 @@ The time never falls where the rows m grow. Compute against memory: Williams et 
 
 Use::
 
-    time_s = expected_matmul_time_s(m, n, k, "bf16", arch, gpu.bf16_flop_per_s,
-                                    gpu.hbm_bytes_per_s, n_units=gpu.n_compute_units,
-                                    l2_bytes=gpu.l2_bytes)
+    rows = ProductRows(n, k, 2.0, gpu.bf16_flop_per_s, gpu.hbm_bytes_per_s, gpu.n_compute_units)
+    time_s = product_time_s(m, rows, "bf16", arch)
 
 `arch` is an `ArchCalibration`, from `gpuscale.io.calibration.load_arch(gpu)`. The functions are
 pure and take float m, n, k, so they may be memoised. `matmul-time`, serving and the training step
@@ -25,7 +24,6 @@ from functools import lru_cache
 from math import ceil, exp, floor, log, tanh
 
 from gpuscale.core.dataclasses import NamedTuple
-from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import (
     GENERAL,
     ArchCalibration,
@@ -61,7 +59,20 @@ L2_EDGE = 3.0
 
 
 class ProductRows(NamedTuple):
-    """Everything of a product (m, k) @ (k, n) and its GPU but the rows m."""
+    """Everything of a product (m, k) @ (k, n) and its GPU but the rows m.
+
+    `n, k`: columns and inner dimension, at least 1 [1]. `peak_flop_per_s`: dense data-sheet peak of
+    its format [FLOP/s]. `hbm_bytes_per_s`: data-sheet memory bandwidth [byte/s]. `n_units`: SMs or
+    compute units, for the waves of tiles; at 1 waves do not count [1]. `l2_bytes`: last-level cache
+    [byte]. `include_quant`: add the kernel that quantises bf16 activations of m * k elements.
+    `out_bytes`: bytes moved per output element; 8 where an fp32 gradient is read and written
+    [byte]. `warm_l2`: operands may still lie in the L2 cache from the call before, as in a
+    benchmark's loop; without it the result is never below the roofline. `weight_bytes`: bytes per
+    element of the (k, n) operand where it is stored more narrowly than it is multiplied
+    (weight-only quantisation) [byte]. `products`: products of this shape in one launch, each with
+    its own operands (batched or grouped); the correction, measured on single products, is left out
+    for more than one [1].
+    """
 
     n: float
     k: float
@@ -82,7 +93,7 @@ class ProductRows(NamedTuple):
         return self.in_bytes * m * self.k + w * self.n * self.k + self.out_bytes * m * self.n
 
     def ideal_s(self, m: float) -> float:
-        """Roofline of all products [1]_ of `expected_matmul_time_s`. [s]."""
+        """Roofline of all products [1]_ of `product_time_s`. [s]."""
         compute_s = 2.0 * m * self.n * self.k / self.peak_flop_per_s
         return self.products * max(compute_s, self.moved_bytes(m) / self.hbm_bytes_per_s)
 
@@ -213,66 +224,19 @@ def corrected_time_s(m: float, p: ProductRows, c: MatmulCalibration) -> float:
     return low_s + share * (_rung_s(i + 1, p, c) - low_s) if share else low_s
 
 
-def expected_matmul_time_s(
-    m: float,
-    n: float,
-    k: float,
-    dtype: str,
-    arch: ArchCalibration,
-    peak_flop_per_s: float,
-    hbm_bytes_per_s: float,
-    *,
-    n_units: int | None = None,
-    l2_bytes: float | None = None,
-    include_quant: bool = False,
-    out_bytes: float = 2.0,
-    warm_l2: bool = False,
-    kernels: str = "",
-    weight_bytes: float | None = None,
-    products: float = 1.0,
+def product_time_s(
+    m: float, p: ProductRows, dtype: str, arch: ArchCalibration, kernels: str = ""
 ) -> float:
-    """Time expected of (m, k) @ (k, n): the analytic form times the measured correction.
+    """Time expected of a product of m rows: the analytic form times the measured correction. [s].
 
-    `m, n, k`: rows, columns and inner dimension, at least 1 (fractions are allowed) [1]. `dtype`:
-    format of both inputs: bf16, fp16, fp8, fp8-block, mxfp8, nvfp4 ... `arch`: constants of the
-    GPU's architecture. `peak_flop_per_s`: dense data-sheet peak of that format [FLOP/s].
-    `hbm_bytes_per_s`: data-sheet memory bandwidth [byte/s]. `n_units`: SMs or compute units, for
-    the waves of tiles; left out, waves do not count [1]. `l2_bytes`: last-level cache [byte].
-    `include_quant`: add the kernel that quantises bf16 activations of m * k elements. `out_bytes`:
-    bytes moved per output element; 8 where an fp32 gradient is read and written [byte]. `warm_l2`:
-    operands may still lie in the L2 cache from the call before, as in a benchmark's loop. Without
-    it the result is never below the roofline. `kernels`: kernel library with constants of its own,
-    such as "te"; "" is the usual one. `weight_bytes`: bytes per element of the (k, n) operand where
-    it is stored more narrowly than it is multiplied (weight-only quantisation); left out, as
-    `dtype` [byte]. `products`: products of this shape in one launch, each with its own operands
-    (batched or grouped); the correction, measured on single products, is left out for more than one
-    [1]. Returns: time of the kernel, and of the quantisation where asked [s]. Raises ValueError if
-    a dimension is below 1 or a rate is not positive.
+    `m`: rows, at least 1 (fractions are allowed) [1]. `dtype`: format of both inputs: bf16, fp16,
+    fp8, fp8-block, mxfp8, nvfp4 ... `arch`: constants of the GPU's architecture. `kernels`: kernel
+    library with constants of its own, such as "te"; "" is the usual one. Raises ValueError if a
+    dimension is below 1 or a rate is not positive.
 
     .. [1] S. Williams, A. Waterman, D. Patterson, "Roofline", CACM 52(4), 2009.
     .. [2] NVIDIA, "Matrix Multiplication Background User's Guide": tile and wave quantisation.
     """
-    p = ProductRows(
-        n=n,
-        k=k,
-        in_bytes=element_bytes(dtype),
-        peak_flop_per_s=peak_flop_per_s,
-        hbm_bytes_per_s=hbm_bytes_per_s,
-        n_units=n_units or 1,
-        l2_bytes=l2_bytes or 0.0,
-        include_quant=include_quant,
-        out_bytes=out_bytes,
-        warm_l2=warm_l2,
-        weight_bytes=weight_bytes,
-        products=products,
-    )
-    return product_time_s(m, p, dtype, arch, kernels)
-
-
-def product_time_s(
-    m: float, p: ProductRows, dtype: str, arch: ArchCalibration, kernels: str = ""
-) -> float:
-    """Time expected of a product of m rows; arguments and errors of `expected_matmul_time_s`."""
     if not (m >= 1.0 and p.n >= 1.0 and p.k >= 1.0):
         raise ValueError(f"m, n and k must be at least 1, got {m}, {p.n}, {p.k}")
     if not p.products >= 1.0:

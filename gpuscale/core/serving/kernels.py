@@ -12,7 +12,7 @@ from math import fsum, hypot, log, log2, sqrt
 from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
-from gpuscale.core.kernel.expected import expected_elementwise_time_s, expected_matmul_time_s
+from gpuscale.core.kernel.expected import ProductRows, expected_elementwise_time_s, product_time_s
 from gpuscale.core.model.flops import STATE_BYTES_PER_ELEMENT
 from gpuscale.core.model.params import experts_met_frac
 
@@ -91,19 +91,13 @@ def product_s(site: ServingSite, m: float, n: float, k: float, fmt: str) -> floa
     found = site.memo.get(key)
     if found is not None:
         return found
-    time_s = expected_matmul_time_s(
-        m,
-        n,
-        k=k,
-        dtype=dtype,
-        arch=site.arch,
-        peak_flop_per_s=peak,
-        hbm_bytes_per_s=hbm,
-        n_units=site.n_units,
-        l2_bytes=site.l2_bytes,
+    rows = ProductRows(n, k, element_bytes(dtype), peak, hbm, site.n_units or 1)
+    rows = rows._replace(
+        l2_bytes=site.l2_bytes or 0.0,
         include_quant=dtype == "fp8-block",
         weight_bytes=None if dtype == fmt else element_bytes(fmt),
     )
+    time_s = product_time_s(m, rows, dtype, site.arch)
     if few:
         moved = element_bytes(fmt) * n * k + 2.0 * m * (n + k)
         time_s = min(time_s, expected_elementwise_time_s(moved, 0.0, site.arch, hbm)) + extra
