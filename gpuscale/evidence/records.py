@@ -122,16 +122,7 @@ def worst(rows: Iterable[ScoredRow], n: int = 10) -> list[ScoredRow]:
 
 def row_cells(row: ScoredRow) -> dict[str, str]:
     """Cells of one line of `validate --rows`: `ROW_COLUMNS`, then the extra columns."""
-    cells: dict[str, float | str | None] = {
-        "id": row.id,
-        "gpu": row.gpu,
-        "quantity": row.quantity,
-        "measured": row.measured,
-        "predicted": row.predicted,
-        "ratio": row.ratio,
-        "reason": row.reason,
-        **row.extra,
-    }
+    cells = {**{name: getattr(row, name) for name in ROW_COLUMNS}, **row.extra}
     return {
         key: "" if value is None else value if isinstance(value, str) else f"{value:.8g}"
         for key, value in cells.items()

@@ -10,7 +10,7 @@ from gpuscale.answers.serve.blocks import figure, inputs_of, limits_text, ms
 from gpuscale.answers.serve.launch import launch_lines
 from gpuscale.answers.serve.measured import at_the_edge, price_of
 from gpuscale.answers.serve.replay import timed_by, whole_trace, width_of
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.dataclasses import dataclass, made_of, replace
 from gpuscale.core.serving.capacity import REQUESTS
 from gpuscale.core.serving.choose import FoundReplica, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
@@ -211,13 +211,13 @@ def _answer(
     price = price_of(asked, case).usd_per_gpu_hour
     fixed = copies * gpus * scaled.width_s * len(scaled.windows) / 3600.0
     planned = min(scaled.planned_replica_s * gpus / 3600.0, fixed)
-    return TraceAnswer(
+    return made_of(
+        TraceAnswer,
+        best.candidate,
+        scaled,
+        played,
+        load,
         meets=starts and not played.missed,
-        engine=best.candidate.engine,
-        weights=best.candidate.weights,
-        label=best.candidate.label,
-        n_requests=played.n_requests,
-        duration_s=played.duration_s,
         mean_rate_per_s=played.n_requests / max(played.duration_s, scaled.width_s),
         peak_rate_per_s=max(w.rate_per_s for w in scaled.windows),
         at_most_per_s=best.at_most_per_s / best.copies,
@@ -228,12 +228,6 @@ def _answer(
         gpu_hours_scaled=planned,
         usd_fixed=None if price is None else price * fixed,
         usd_scaled=None if price is None else price * planned,
-        late_frac=scaled.late_frac,
-        n_starts=scaled.n_starts,
-        ttft=load.ttft,
-        tpot=load.tpot,
-        n_preempted=load.n_preempted,
-        n_refused=load.n_refused,
         prefix_hit_frac=played.hit_frac,
         window_s=scaled.width_s,
         windows=tuple(

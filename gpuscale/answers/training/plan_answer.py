@@ -66,17 +66,8 @@ def _alternative(case: PlanCase, kind: str, layout: Layout, best: Estimate) -> A
         why = f"faster, passed over: {', '.join(avoided[:3])}"
     else:
         why = why_worse(other, best, board_of(case, layout))
-    return Alternative(
-        kind=kind,
-        family=other.family,
-        layout=layout,
-        step_s=other.step_s,
-        mfu=other.step.mfu,
-        peak_bytes=other.peak_bytes,
-        fits=other.fits,
-        slower_frac=slower,
-        why=why,
-    )
+    own = {"kind": kind, "slower_frac": slower, "why": why}
+    return made_of(Alternative, other, other.step, layout=layout, **own)
 
 
 def risks_of(case: PlanCase, layout: Layout, chosen: Layout) -> tuple[str, ...]:

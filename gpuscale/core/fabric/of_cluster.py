@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import dataclass, made_of
 from gpuscale.core.fabric import TREES
 from gpuscale.core.fabric.clos import design
 from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Ports, Tier, Wish
@@ -302,18 +302,8 @@ def plan_of(cluster: ClusterSpec, n_gpus: int) -> NetworkPlan | None:
     rack = None
     if net.top_of_rack and net.rack_gpus:
         rack = net.rack_gpus * nics * per_nic // cluster.gpus_per_node
-    wish = Wish(
-        topology=net.topology,
-        oversubscription=net.oversubscription,
-        tiers=net.tiers,
-        planes=cluster.network_planes,
-        dual_tor=net.dual_tor,
-        zones=net.zones,
-        zone_switches=net.zone_switches,
-        rack_links=rack,
-        manager_links=net.manager_ports,
-        links_per_cable=net.links_per_cable,
-    )
+    own = {"planes": cluster.network_planes, "rack_links": rack}
+    wish = made_of(Wish, net, manager_links=net.manager_ports, **own)
     return NetworkPlan(Hosts(nodes, nics, cluster.gpus_per_node, per_nic), ports, wish, net.shape)
 
 

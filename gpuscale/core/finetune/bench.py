@@ -8,7 +8,7 @@ from itertools import product
 from math import gcd
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.dataclasses import dataclass, made_of, replace
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.states import OPTIMIZERS
 from gpuscale.core.finetune.step import FinetuneStep, finetune_step
@@ -349,14 +349,13 @@ def _tried(bench: Bench, at: Trial, name: str) -> tuple[BenchChange, Trial] | No
     if made is None:
         return None
     tried = bench.trial(made)
-    remedy = BenchChange(
+    remedy = made_of(
+        BenchChange,
+        *(tried, tried.memory, tried.step),
         name=name,
         words=change_words(at.job, name).format(made.layout.cp),
         saved_bytes=at.memory.total_bytes - tried.memory.total_bytes,
-        total_bytes=tried.memory.total_bytes,
-        step_s=tried.step.step_s,
         lost_s=tried.step.step_s - at.step.step_s,
-        fits=tried.fits,
     )
     return remedy, tried
 

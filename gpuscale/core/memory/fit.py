@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuscale.core.dataclasses import Term, dataclass, replace, term_of, total_of
+from gpuscale.core.dataclasses import Term, dataclass, made_of, replace, term_of, total_of
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import ModelFacts, StageMemory
 from gpuscale.core.memory.parameters import MemoryParameters
@@ -111,15 +111,7 @@ def fewest_gpus(
 
 
 def _fewest(total_bytes: float, at: Layout, gpus_per_node: int) -> Fewest:
-    return Fewest(
-        n_gpus=at.n_gpus,
-        n_nodes=-(-at.n_gpus // gpus_per_node),
-        tp=at.tp,
-        pp=at.pp,
-        dp=at.dp,
-        ep=at.ep,
-        total_bytes=total_bytes,
-    )
+    return made_of(Fewest, at, n_nodes=-(-at.n_gpus // gpus_per_node), total_bytes=total_bytes)
 
 
 def _layouts(
