@@ -30,6 +30,10 @@ def spec_from_config(config: Mapping[str, Any], where: str) -> tuple[ModelSpec, 
     the config has no name. Returns `spec`: the model. `warnings`: what was assumed or left out.
     Raises GpuscaleError if keys are missing or wrong; one line that names file and key.
     """
+    warnings: list[str] = []
+    if isinstance(inner := config.get("thinker_config"), dict):  # Qwen-Omni
+        config = inner
+        warnings.append(f"{where}: the part that speaks is not counted")
     wrapper_type = _model_type(config, where)
     text, text_type = _text_part(config, wrapper_type, where)
     tables = family_tables()
@@ -37,7 +41,6 @@ def spec_from_config(config: Mapping[str, Any], where: str) -> tuple[ModelSpec, 
     family = next((name for name, row in rows().items() if known in row.types), "any")
     defaults = "" if family == "any" else tables["defaults"].get(known, known)
     keys = Keys(text, defaults, where)
-    warnings: list[str] = []
     if family == "any":
         warnings.append(_unknown(keys, text_type, where))
     else:

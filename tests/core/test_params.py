@@ -53,6 +53,14 @@ def test_kimi_linear_as_its_hub_has_it():
     )
 
 
+def test_omni_is_its_thinker():
+    text = CASES["qwen2"] | {"model_type": "qwen2_5_omni_text"}
+    omni = {"model_type": "qwen2_5_omni", "thinker_config": {"text_config": text}}
+    spec, warnings = spec_from_config(omni, "x")
+    assert count_params(spec) == count_params(spec_from_config(CASES["qwen2"], "x")[0])
+    assert warnings == ["x: the part that speaks is not counted"]
+
+
 @pytest.mark.parametrize("row", [r for r in REAL if r["params_total"]], ids=lambda row: row["file"])
 def test_released_config_counts_as_transformers_does(row):
     spec, _ = spec_from_config(json.loads((DATA / "real" / row["file"]).read_text()), row["file"])
