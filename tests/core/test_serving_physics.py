@@ -181,6 +181,21 @@ def test_gguf_files_have_their_size(name, fmt, file_bytes):
 
 
 @pytest.mark.parametrize(
+    ("name", "repeated"),
+    [
+        ("qwen3-30b-a3b", 48 * 4 * 2048 * 2 * 128),  # its four KV heads on eight GPUs
+        ("deepseek-v3", 61 * 7 * 7168 * (1536 + 576)),  # down projections of queries and keys
+        ("deepseek-v3.2", 61 * 7 * (7168 * (1536 + 576) + 7168 * (128 + 64) + 1536 * 64 * 128)),
+    ],
+)
+def test_every_rank_has_the_down_projections_the_indexer_and_a_kv_head(name, repeated):
+    """With them R1 leaves 509,331 tokens on 8 H200, where SGLang has about 509k (questions.csv)."""
+    model = spec(name)
+    one, eight = replica_weight_bytes(model, Replica()), replica_weight_bytes(model, Replica(8))
+    assert 8 * eight - one == pytest.approx(2 * repeated, rel=0.001)
+
+
+@pytest.mark.parametrize(
     ("cluster", "printed_bytes"),
     [
         ("dgx-h100", 64.38 * 2**30),  # vLLM issue 33155, Triton
@@ -224,7 +239,7 @@ def test_a_30b_in_fp8_does_not_start_on_32_gb():  # vLLM issue 41695
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from(["llama3.1-8b", "qwen3-30b-a3b"]))
+@given(st.sampled_from([1, 2, 4]), st.sampled_from(["llama3.1-8b", "qwen3-30b-a3b"]))
 def test_weights_of_all_gpus_are_the_model(tp, name):
     model = spec(name)
     total = tp * replica_weight_bytes(model, Replica(tp))

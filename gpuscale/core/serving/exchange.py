@@ -109,7 +109,8 @@ def all_reduce_s(site: ServingSite, size_bytes: float, n: int) -> float:
             _raw_s(site, "all-reduce", size_bytes, n, "auto", False),
         )
         site.memo[key] = found
-    return found * site.kernels.all_reduce_factor + _crossed_s(site, n > site.domain)
+    crossed = site.software.crossing_factor * _crossed_s(site, n > site.domain)
+    return found * site.kernels.all_reduce_factor + crossed
 
 
 def collective_s(

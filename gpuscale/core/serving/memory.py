@@ -16,6 +16,7 @@ from gpuscale.core.model import params
 from gpuscale.core.model.flops import STATE_BYTES_PER_ELEMENT
 
 if TYPE_CHECKING:
+    from gpuscale.core.model.mixers import AnyMixer
     from gpuscale.core.serving.records import Replica
     from gpuscale.core.serving.replica import ServingMemory
     from gpuscale.specs.model import AnyFfn, ModelSpec
@@ -90,6 +91,17 @@ def routed_params(ffn: AnyFfn, hidden: int) -> float:
     return ffn.n_experts * params.expert_params(ffn, hidden) if ffn.kind == "moe" else 0.0
 
 
+def mixer_params_of_rank(model: ModelSpec, mixer: AnyMixer, tp: int) -> float:
+    """Weights of a mixer on one of `tp` ranks, with its norms. [1].
+
+    Down projections of latents and an indexer are on every rank (DeepSeek-V2, section 2.1.2), KV
+    heads repeat where the ranks are more.
+    """
+    h = model.hidden_size
+    whole, own = (sum(p.n * p.k for p in mixer.work(h, n).products) for n in (1, tp))
+    return params.mixer_params(mixer, h) - whole + own + params.layer_norm_params(model) / tp
+
+
 def tiled_frac(ffn: AnyFfn, hidden: int, replica: Replica, engine: EngineMemory) -> float:
     """Weights of experts as kernels of mxfp4 hold them, in whole tiles, over those of the file."""
     if ffn.kind != "moe" or replica.ffn_format != "mxfp4":
@@ -116,10 +128,8 @@ def replica_weight_bytes(
         routed = routed_params(group.ffn, h)
         beside = params.ffn_params(group.ffn, h) - routed
         held = routed * tiled_frac(group.ffn, h, replica, engine)
-        mixer = params.mixer_params(group.mixer, h) + params.layer_norm_params(model)
-        layers += group.n * (
-            narrow * (held / replica.group + beside / replica.tp) + wide * mixer / replica.tp
-        )
+        mixer = mixer_params_of_rank(model, group.mixer, replica.tp)
+        layers += group.n * (narrow * (held / replica.group + beside / replica.tp) + wide * mixer)
     layers += (2.0 - narrow) * kept_params(model, replica) / replica.tp
     per_stage = math.ceil(model.n_layers / replica.pp) / model.n_layers
     edges = edge_params(model, replica.pp)
@@ -249,7 +259,7 @@ def weights_term(model: ModelSpec, replica: Replica, engine: EngineMemory, room:
     return term_of(
         "weights_bytes",
         "bytes",
-        f"stage_layers / layers * (ffn_bytes_each * ({ffn}) + mixer_bytes_each * mixer_params / tp"
+        f"stage_layers / layers * (ffn_bytes_each * ({ffn}) + mixer_bytes_each * mixer_params"
         f"{wide}) + edge_bytes_each * edge_params / tp{drafts}",
         "formats table; embedding and head in 16 bits but in GGUF; experts over the group",
         room,
@@ -259,10 +269,7 @@ def weights_term(model: ModelSpec, replica: Replica, engine: EngineMemory, room:
         routed_params=held,
         kept_params=kept,
         mixer_bytes_each=weight_bytes(1.0, replica.attention_format, scales=True),
-        mixer_params=sum(
-            g.n * (params.mixer_params(g.mixer, h) + params.layer_norm_params(model))
-            for g in groups
-        ),
+        mixer_params=sum(g.n * mixer_params_of_rank(model, g.mixer, replica.tp) for g in groups),
         stage_layers=math.ceil(model.n_layers / replica.pp),
         layers=model.n_layers,
         edge_bytes_each=edge_bytes(replica.ffn_format),

@@ -127,6 +127,7 @@ class ServingSoftware:
     linear_factor: Relative = 1.0  # products over those of the kernels record
     small_factor: Relative = 1.0  # small kernels over those of the kernels record
     adds_experts: bool = False  # scores, choice and sums of experts are kernels of their own each
+    crossing_factor: Share = 1.0  # of an all-reduce between machines, more than isolated, likewise
     grouped_factor: Relative = 1.0  # time of products grouped by expert over the kernels record's
     vector_rows: Factor = 0.0  # rows up to which products run without tiles, on the vector units
     vector_rate: Factor = 0.0  # most of a product's rate over the vector units' fp32 rate; 0: any
