@@ -100,6 +100,9 @@ ROUTED = [  # model, tokens, replica; rows, experts met, inner width
     (MIXTRAL, 0.25, {}, 0.5, 1.0, 14336),
     # 64 tokens choose like 64^0.9 = 42.22: of 256 experts, 8 each, 1 - (248/256)^42.22 are met
     (DEEPSEEK, 64.0, {}, 512.0, 256 * (1 - (248 / 256) ** (64**0.9)), 2048),
+    # one token: a row and an expert a rank, sqrt(2 ln 8) by chance, a fifth of 7/8 rows by skew
+    (DEEPSEEK, 1.0, {"dp_attention": 8, "ep": 8},
+     1 + math.sqrt(2 * math.log(8)) + 0.175, 1 + math.sqrt(2 * math.log(8)), 2048),
     # 50 rows a rank, sqrt(100 ln 4) by chance, a fifth of three quarters by skew; both experts
     (MIXTRAL, 100.0, {"tp": 4, "ep": 4}, 50 + math.sqrt(100 * math.log(4)) + 7.5, 2.0, 14336),
     (MIXTRAL, 100.0, {"tp": 4, "ep": 2}, 100 + math.sqrt(200 * math.log(2)) + 10, 4.0, 7168),
