@@ -594,7 +594,7 @@ def asked_bombs() -> Mapping[str, tuple[tuple[str, ...], str, Parts]]:
     put("check-sweeps", "check", "j.toml", f"[[job]]\ncommand = {sweep}\n", times=40)
     put("plan-job", "plan --job", "p.toml", "model = 'llama3-8b'\ngpus = " + "9" * 200_000)
     put("plan-dots", "plan --job", "p.toml", "a" + ".a" * 100_000 + " = 1\n")
-    put("trace-rows", "serve llama3-8b --gpu h100 --trace", "t.csv", _requests("1", "1", 400_000))
+    put("trace-rows", "serve llama3-8b --gpu h100 --trace", "t.csv", _requests("1", "1", 200_000))
     for j, (step, tokens) in enumerate((("1e-300", "1"), ("1e300", "9"), ("0", "9" * 18))):
         rows_of = _requests(step, tokens, 20_000)
         put(f"trace-{j}", "serve llama3-8b --gpu h100 --gpus 8 --trace", "t.csv", rows_of)
@@ -606,12 +606,21 @@ def asked_bombs() -> Mapping[str, tuple[tuple[str, ...], str, Parts]]:
     events = ['{"traceEvents": [', *[event] * 300_000, "{}]}"]
     put("events-json", "diagnose", "trace.json", events)
     put("log-json", "diagnose", "run.jsonl", '{"a":' * 900 + "1" + "}" * 900 + "\n", times=900)
-    levels = f"name = 'x'\ngpu = 'h100-sxm'\n{'[[levels]]' + chr(10) + 'gpus = 8' + chr(10)}"
-    put("cluster-levels", "network --gpus 64", "c.toml", levels + "[[levels]]\ngpus = 8\n" * 90_000)
-    repeats = "name = 'x'\nhidden_size = 8\nvocab_size = 8\nlayers = '{}'\n"
-    put("model-layers", "model", "m.toml", repeats.format("999999999 x (a+b)"))
-    put("model-brackets", "model", "m.toml", repeats.format("2 x (" * 9000))
-    put("cables", "network check", "c.csv", ["from,to\n", *["a:1,b:1\n"] * 400_000])
+    examples = Path(__file__).resolve().parent.parent / "docs" / "examples"
+    cluster, spec = ((examples / f"my-{n}.toml").read_text("utf-8") for n in ("cluster", "model"))
+    more = "[[levels]]\nname = 'x{}'\ngpus = 8\n"
+    levels = "".join(more.format(i) for i in range(40_000))
+    put(
+        "cluster-levels",
+        "network --gpus 64",
+        "c.toml",
+        cluster.replace("[sources]", f"{levels}[sources]"),
+    )
+    layers = 'layers = "20 x (local+dense, full+dense)"'
+    many = layers.replace("20", "999999999")
+    put("model-layers", "model", "m.toml", spec.replace(layers, many))
+    put("model-brackets", "model", "m.toml", spec.replace("20 x (", "20 x (" * 9000))
+    put("cables", "network check", "c.csv", ["a_device,a_port,b_device,b_port\n", *_cables(90_000)])
     put(
         "own-runs",
         "calibrate",
@@ -644,6 +653,11 @@ def asked_bombs() -> Mapping[str, tuple[tuple[str, ...], str, Parts]]:
     return made
 
 
+def _cables(n: int) -> Iterator[str]:
+    """Rows of a cable list in which everything is plugged into one port."""
+    yield from (f"host{i},p{i},leaf,1\n" for i in range(n))
+
+
 def _requests(step: str, tokens: str, n: int) -> Iterator[str]:
     """Rows of a traffic trace."""
     yield "timestamp,input_length,output_length\n"
@@ -667,7 +681,7 @@ def bombed(
         err = Path(folder, "err")
         with err.open("wb") as told:
             done = subprocess.Popen(
-                [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=told
+                [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=told, cwd=folder
             )
             status, usage = _waited(done, 300.0)
         scale = 1024 if sys.platform != "darwin" else 1

@@ -487,6 +487,7 @@ def test_adapters_and_experts_cost_their_launches():
     base = step(job(recompute="none"))
     late = step(job(recompute="none"), adapter_launch_s=1.0)
     assert late.step_s > base.step_s + 32 * 7 * 0.9  # one a map and pass, on the host
+    assert step(job(recompute="none"), merged_launch_s=1.0) == base  # no experts are stacked
     more = step(job(recompute="none"), adapter_passes=50.0)
     assert more.step_s > base.step_s
     dora = step(job(Method("dora"), recompute="none"))

@@ -110,6 +110,9 @@ def test_the_row_that_answers():
     assert choose(rows, "step-time", "fewest") is small
     assert choose(rows, "step-time", "most") is large
     assert choose(rows, "step-time", "fastest") is large
+    slower = replace(large, n_gpus=32, tokens_per_s=850.0)
+    assert choose([slower, *rows], "step-time", "most") is slower
+    assert choose([slower, *rows], "step-time", "fastest") is large
     assert choose(rows[:1], "step-time") is None
     twins = [ROW, replace(ROW, tokens_per_s=801.0)]
     assert all(choose(twins, "step-time", size) is twins[1] for size in ("fewest", "most", ""))

@@ -257,6 +257,14 @@ def test_memory_is_held_at_the_longest_sample(more, layout, want):
     assert (made.seq_len, made.micro_batch_size, made.global_batch_size) == want
 
 
+def test_logits_of_the_responses_alone():
+    """1,500 of 2,000 tokens; a pair of DPO has those of all."""
+    costs = replace(COSTS, response_logits=True)
+    assert longest_job(training(), replace(RL, costs=costs)).logits_frac == 0.75
+    assert longest_job(training(), replace(RL, costs=costs, method="dpo")).logits_frac == 1.0
+    assert longest_job(training(), RL).logits_frac == 1.0
+
+
 # --- a policy of known numbers -------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscale.core.model.params import count_params
+from gpuscale.core.serving import disaggregated
 from gpuscale.core.serving.capacity import (
     LatencyLimit,
     Limits,
@@ -63,7 +64,7 @@ from gpuscale.core.serving.scheduler import Scheduler, Simulated
 from gpuscale.core.serving.service import Service, Tuning
 from gpuscale.core.serving.simulator import SimulatedEngine, simulate
 from gpuscale.core.serving.tables import ContextRange, StepTable
-from gpuscale.core.serving.traffic import Lengths, Traffic, open_traffic
+from gpuscale.core.serving.traffic import Lengths, Traffic, closed_traffic, open_traffic
 from gpuscale.io.hardware import load_cluster
 from gpuscale.io.models import load_model
 from gpuscale.io.serving import serving_site
@@ -823,6 +824,23 @@ def test_pools_in_step_do_what_one_after_the_other_does():
         assert both.first_s[i] == pytest.approx(made.first_s[k] + after, abs=0.03)
         assert both.end_s[i] == pytest.approx(made.end_s[k] + after, abs=0.03)
     assert both.n_refused == 0 and both.busy_s == pytest.approx(made.busy_s, rel=0.02)
+
+
+class OneByOne(SimulatedEngine):
+    """An engine that looks around after each pass, as if something might always come."""
+
+    horizon_s = property(lambda self: 0.0, lambda self, value: None)
+
+
+@pytest.mark.parametrize("workers", [(1, 2), (2, 3), (3, 2)])
+def test_passes_taken_at_once_are_those_taken_one_by_one(workers, monkeypatch):
+    """In a loop an answer of one worker lets the next request come: none may run past it."""
+    traffic = closed_traffic(FIXED.inputs, FIXED.outputs, 12, 150)
+    found = pooled(*workers).simulated(traffic)
+    monkeypatch.setattr(disaggregated, "SimulatedEngine", OneByOne)
+    single = pooled(*workers).simulated(traffic)
+    assert sorted(found.first_s) == pytest.approx(sorted(single.first_s))
+    assert sorted(found.end_s) == pytest.approx(sorted(single.end_s))
 
 
 def test_the_slower_pool_sets_the_rate():

@@ -44,6 +44,13 @@ def test_published_splits():
     assert split_layers(61, 16, "balanced", edge) == (*[4] * 15, 1)
 
 
+def test_every_stage_but_the_last_has_a_layer_of_each_chunk():
+    """11 layers on four stages of three chunks: the head is the last one's third."""
+    assert split_layers(11, 4, "balanced", 0.0, 3) == (3, 3, 3, 2)
+    assert split_layers(11, 4, "balanced", 0.0, 1) == (2, 3, 3, 3)
+    assert split_layers(21, 4, "balanced", 50.0, 4) == (6, 6, 6, 3)  # a head as heavy as 50 layers
+
+
 @given(
     st.integers(1, 300),
     st.integers(1, 64),

@@ -89,6 +89,15 @@ def test_the_posterior_is_bayes(often_a, often_b, ratio):
     assert sum(verdicts(judged).values()) == pytest.approx(1)
 
 
+def test_what_was_said_of_a_setting_that_is_seen_too_counts_half():
+    """Words and setting are one fact told twice: 9 and the root of 4."""
+    said, seen = Sign("said", "tcp", 4.0, "it says so"), Sign("fabric", "tcp", 9.0, "it is so")
+    features = {"said": "tcp", "fabric": "tcp"}
+    causes = (cause("a", signs=(said, seen)), cause("b"))
+    share = {j.cause.word: j.probability for j in judge(causes, features, {"speed"}, "")[0]}
+    assert share["a"] / share["b"] == pytest.approx(9 * 2)
+
+
 def test_a_size_far_off_speaks_against_a_cause():
     small, large = cause("small", size=(1.05, 1.3)), cause("large", size=(5.0, 20.0))
     for ratio, wanted in ((1.15, "small"), (10.0, "large")):
