@@ -21,6 +21,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
+LIMIT_BYTES = 8e6
+"""Of the planner, as a server sends it."""
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 
@@ -97,11 +99,11 @@ def build(out: Path, address: str) -> None:
     hold(out)
 
 
-def planner(out: Path, address: str = "") -> None:
+def planner(out: Path, address: str = "", level: int = 19) -> None:
     """Write the page that runs the planner into a folder of the documentation."""
     import try_page
 
-    try_page.build(out / "try", address and f"{address.rstrip('/')}/try/")
+    try_page.build(out / "try", address and f"{address.rstrip('/')}/try/", level)
 
 
 def hold(out: Path) -> None:
@@ -111,7 +113,9 @@ def hold(out: Path) -> None:
     if dead:
         raise SystemExit("error: links that lead nowhere:\n  " + "\n  ".join(dead))
     page = [p for p in (out / "try").rglob("*") if p.is_file()]
-    packed = sum(len(gzip.compress(p.read_bytes(), 6)) for p in page)
+    packed = sum(len(gzip.compress(p.read_bytes(), 6)) for p in page if p.name != "preview.png")
+    if packed >= LIMIT_BYTES:
+        raise SystemExit(f"error: the planner is {packed / 1e6:.2f} MB")
     print(f"built {out}: {len(list(out.rglob('*.html')))} pages, the planner {packed / 1e6:.2f} MB")
 
 

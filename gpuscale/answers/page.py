@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuscale.render.document import Document
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _asked(name: str, given_json: str) -> Document:
     """Answer a form; the last answers are kept for what is made of them."""
     question = question_of(name)
