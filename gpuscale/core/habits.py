@@ -128,7 +128,7 @@ FIELDS = (
     # of training: as `memory` and `plan` call them; `fp32_logits`: the loss takes an fp32 copy
     *"seq_len micro_batch eval_batch accumulation recompute loss attention optimizer".split(),
     *"fused_optimizer weights zero_stage offload compiled rank targets fp32_logits".split(),
-    *"compiled_loss dispatcher expert_kernel experts on_experts cuda_graphs".split(),
+    *"whole_base compiled_loss dispatcher expert_kernel experts on_experts cuda_graphs".split(),
     # of RL: where rollouts are made, what an engine takes and what leaves the GPU while it runs
     *"reference offload_when engine engine_share engine_sleeps states_leave rollout_tp".split(),
     *"prompts group max_response micro_prompts".split(),

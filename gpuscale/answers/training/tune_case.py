@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.layout import is_legal, refuse_illegal
 from gpuscale.answers.saved import command_of, saved_job
 from gpuscale.answers.training import tune_wanted as wanted
-from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL
+from gpuscale.answers.training.tune_asked import RL
 from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.finetune.bench import Bench
 from gpuscale.core.finetune.method import ALL, Job, Method, canonical, check
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     OlderWays = Mapping[str, tuple[float, Mapping[str, str]]]  # `older_ways`
 
 
+SHORT = 0.2
+"""Mean of the rows over where they are cut, at the low end of a step: prior. Alpaca's examples have
+about a hundred tokens, and its scripts cut at 512."""
+
+
 @dataclass(frozen=True, slots=True)
 class FinetuneCase:
     """One model on one kind of GPU with one software family."""
@@ -53,6 +58,7 @@ class FinetuneCase:
     unsaid: frozenset[str] = frozenset()  # settings that the question leaves open
     named: bool = True  # a framework was named
     told_maturity: str | None = None
+    limit: bool = False  # the length is where rows are cut, and nobody said how long they are
 
     def older_values(self, field: str) -> set[str]:
         """Values of a setting that older stacks have; none where the version is said."""
@@ -72,6 +78,9 @@ class FinetuneCase:
         width, step = self.bench.site(trial.job)[2].step_interval_factor_80, trial.step.step_s
         reach = reach_of(self.family(), self.loaded.model.has_experts, self.maturity)
         low, high = reach.interval_s(step / width, step, step * width)
+        if self.limit:
+            short = replace(self.bench, mean_tokens=SHORT * trial.job.layout.seq_len)
+            low *= short.step(trial.job).step_s / step
         ways = self.older_values("experts") if self.loaded.model.has_experts else ()
         older = (replace(trial.job, experts=way) for way in ways)  # as older versions run them
         return low, max([high, *(self.bench.step(job).step_s for job in older)])
@@ -145,20 +154,6 @@ def method_of(asked: Memory, model: ModelSpec, kind: str, habits: FinetuneParame
         hint = "--method qlora trains adapters over it" if kind == "full" else ""
         raise GpuscaleError(str(error), hint) from None
     return method
-
-
-def seq_len_of(asked: Memory, model: ModelSpec, habits: FinetuneParameters) -> int:
-    """Longest sequence of a row: as asked, the framework's habit, or a usual one."""
-    habit = habits.seq_len or DEFAULT_SEQ_LEN
-    if asked.max_len is not None and asked.seq_len not in (None, asked.max_len):
-        raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
-    longest = asked.max_len or asked.seq_len or min(habit, model.max_position or habit)
-    if asked.mean_len is not None and asked.mean_len > longest:
-        raise GpuscaleError(
-            f"--mean-len {asked.mean_len:g} is above the longest sequence, {longest}",
-            "give --max-len too",
-        )
-    return longest
 
 
 def optimizer_of(asked: Memory, habits: FinetuneParameters, fused: bool) -> Optimizer:
@@ -271,10 +266,10 @@ def make_case(
     own: SoftwareSpec = loaded.specs["software"]
     habits, model = finetune_parameters(own), loaded.model
     at = replace(asked, max_len=None) if method else asked  # an RL method's is in --seq-len
-    seq_len = seq_len_of(at, model, habits)
+    seq_len = wanted.seq_len_of(at, model, habits)
     offload = wanted.offload_of(asked, habits, own.name)
     job = Job(
-        method=method_of(asked, model, kind, habits),
+        method=replace(method_of(asked, model, kind, habits), whole_base="whole_base" in taken),
         optimizer=optimizer_of(asked, habits, "fused_optimizer" in taken),
         layout=wanted.layout_of(asked, model, own, seq_len, offload, family),
         loss=asked.loss or habits.loss,
@@ -288,13 +283,12 @@ def make_case(
         job = _with_experts(job, habits, chosen, {**facts, "family": model.family})
     if not searched:
         refuse_illegal(model, family, job.layout, _trained(asked, job))
-    bench = _bench(asked, loaded, own, family)
     older = older_ways(asked.software, facts) if asked.software else {}
     unsaid = _unsaid(asked) | {"version"}
     return FinetuneCase(
         loaded,
         own,
-        bench,
+        _bench(asked, loaded, own, family),
         job,
         assumed=_assumed(asked, job, own, family.name, default, older),
         habits={name: habit for name, habit in taken.items() if name in unsaid},
@@ -302,6 +296,7 @@ def make_case(
         unsaid=unsaid,
         named=bool(asked.software),
         told_maturity=asked.maturity,
+        limit=wanted.cut(asked),
     )
 
 
@@ -324,8 +319,9 @@ def _assumed(
     if asked.max_len is None and asked.seq_len is None:
         found.append(f"sequences of {job.layout.seq_len:,} tokens (--seq-len)")
     if asked.mean_len is None:
-        padding = "attention over whole rows" if asked.packing else "no padding"
-        found.append(f"{padding} (--mean-len)")
+        rows = "attention over whole rows" if asked.packing else "no padding"
+        cut = "rows of the full length: shorter ones take less"
+        found.append(f"{cut if wanted.cut(asked) else rows} (--mean-len)")
     if default:
         found.append(f"software {default} (--software)")
     figures = family_for(software, job)

@@ -16,10 +16,10 @@ from gpuscale.answers.layout import (
     refuse_illegal,
     said_of,
 )
-from gpuscale.answers.training.tune_asked import RL
+from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL
 from gpuscale.core.dataclasses import replace
 from gpuscale.core.finetune.bench import MOVED_WHOLE
-from gpuscale.core.finetune.method import GPTQ
+from gpuscale.core.finetune.method import UNSHARDED
 from gpuscale.core.finetune.parameters import WEIGHTS, FinetuneParameters, kept_in
 from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
 from gpuscale.errors import GpuscaleError
@@ -110,6 +110,26 @@ def offload_of(asked: Memory, habits: FinetuneParameters, software: str) -> tupl
     return moved
 
 
+def seq_len_of(asked: Memory, model: ModelSpec, habits: FinetuneParameters) -> int:
+    """Longest sequence of a row: as asked, the framework's habit, or a usual one."""
+    habit = habits.seq_len or DEFAULT_SEQ_LEN
+    if asked.max_len is not None and asked.seq_len not in (None, asked.max_len):
+        raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
+    longest = asked.max_len or asked.seq_len or min(habit, model.max_position or habit)
+    if asked.mean_len is not None and asked.mean_len > longest:
+        raise GpuscaleError(
+            f"--mean-len {asked.mean_len:g} is above the longest sequence, {longest}",
+            "give --max-len too",
+        )
+    return longest
+
+
+def cut(asked: Memory) -> bool:
+    """Whether the length of a row is a limit, below which nobody said what rows have."""
+    known = asked.mean_len or asked.packing or (asked.seq_len and not asked.max_len)
+    return not known
+
+
 def _usual_micro(asked: Memory, dp: int, habit: int) -> int:
     """Micro-batch of the framework, no larger than the batch that was asked for."""
     each = max(1, (asked.global_batch or habit * dp) // dp)
@@ -146,7 +166,7 @@ def layout_of(
         )
     if asked.zero is None:  # context parallelism of such frameworks comes with shards
         zero = 3 if asked.cp > 1 and habits.sharded else habits.zero_stage
-        zero = min(zero, 2) if asked.base in GPTQ else zero
+        zero = min(zero, 2) if asked.base in UNSHARDED else zero
         said["zero_stage"] = 3 if "parameters" in offload else zero
     said |= {"seq_len": seq_len, "global_batch_size": batch, "micro_batch_size": micro, "dp": dp}
     said["recompute"] = recompute_of(asked) or habits.recompute
@@ -273,6 +293,6 @@ def trained_by(asked: Memory, chosen: str, adapters: bool) -> tuple[Memory, str,
         habit = str(said.value) if said else getattr(family.finetune, "recompute", None)
         asked, chosen = replace(asked, recompute=asked.recompute or habit), family.trainer
     named = family.finetune_as and {0, 1} <= {*capabilities_of(family).zero_asked}
-    if named and asked.zero is None and asked.base not in GPTQ and (asked.gpus or 1) > 1:
+    if named and asked.zero is None and asked.base not in UNSHARDED and (asked.gpus or 1) > 1:
         asked = replace(asked, zero=family.zero_stage)
     return asked, chosen, split_by(load_software(chosen), adapters=adapters)

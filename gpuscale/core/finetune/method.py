@@ -36,6 +36,10 @@ BASES = {
 GPTQ = ("int4-g128",)
 """Bases that GPTQ's and AWQ's kernels unpack."""
 
+UNSHARDED = (*GPTQ, "int8")
+"""Bases that ZeRO-3 and FSDP do not take: LLaMA-Factory, model_utils/quantization.py ("Only 4-bit
+quantized model can use fsdp+qlora", of bitsandbytes), and the Qwen README of GPTQ."""
+
 CAST = ("nf4", "nf4-nodq", "int8")
 """Bases of bitsandbytes, of linear maps alone; PEFT casts what else there is to fp32 (not beside
 GPTQ, AWQ): peft/utils/other.py, prepare_model_for_kbit_training."""
@@ -80,15 +84,13 @@ class Method:
     train_embeddings: bool = False  # input embedding and head trained in full, beside adapters
     frozen_layers: int = 0  # lowest layers left as they are (in full training the embedding too)
     embeddings_frozen: bool = False  # full training without embedding and head
+    whole_base: bool = False  # of a time when no shards took a base of bitsandbytes
     on_experts: str = "each"  # adapters of each expert's maps, or a key of `MERGED`, or "none"
 
     @property
     def shardable(self) -> bool:
-        """ZeRO-3 and FSDP take the base: bitsandbytes' can be told its storage, GPTQ's cannot.
-
-        LLaMA-Factory, model_utils/quantization.py, and the Qwen README refuse ZeRO-3 over GPTQ.
-        """
-        return not self.adapts or self.base not in GPTQ
+        """ZeRO-3 and FSDP take the base: bitsandbytes' 4 bits can be told their storage."""
+        return not self.adapts or not (self.whole_base or self.base in UNSHARDED)
 
     @property
     def adapts(self) -> bool:
