@@ -12,8 +12,8 @@ DIRECTION = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x20
 _CONTROL = dict.fromkeys(
     [*range(9), *range(11, 32), *range(127, 160), 0x2028, 0x2029, *DIRECTION], "?"
 )
-_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
-_ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])(?=[(\[:])|(?<=!)(?=\[)")
+_NUMBER = r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?"
+_ACTIVE = r"<(?=[A-Za-z/!?])|(?<=\])(?=[(\[:])|(?<=!)(?=\[)"
 """Where Markdown would begin a tag, a link or a picture."""
 
 
@@ -42,7 +42,7 @@ def csv_cell(value: Any) -> Any:
     >>> csv_cell("=1+2"), csv_cell("a"), csv_cell(-1.5), csv_cell("-1.5")
     ("'=1+2", 'a', -1.5, '-1.5')
     """
-    if not isinstance(value, str) or _NUMBER.fullmatch(value):
+    if not isinstance(value, str) or re.fullmatch(_NUMBER, value):
         return value
     text = clean(value)
     return f"'{text}" if text.lstrip()[:1] in FORMULA and text.strip() else text
@@ -54,7 +54,7 @@ def markdown(text: str) -> str:
     >>> markdown("<b>  ![x](https://a) `plan MODEL`  2 < 3")
     '\\<b>  !\\[x]\\(https://a) `plan MODEL`  2 < 3'
     """
-    return _ACTIVE.sub(lambda found: "\\" + found[0], clean(text))
+    return re.sub(_ACTIVE, lambda found: "\\" + found[0], clean(text))
 
 
 def markdown_cell(text: str) -> str:

@@ -32,8 +32,8 @@ def names() -> dict[str, dict[str, str]]:
     return found
 
 
-COUNTED = re.compile(r"(\d{1,4})-?[x*]-?([a-z\d][\w-]+)|(\w[\w-]+?)(?:-[x*]-?|[x*])(\d{1,4})")
-SLICE = re.compile(r"(?:tpu-?)?v(3|4|5p|5e|5litepod|6e)-(\d+)")
+COUNTED = r"(\d{1,4})-?[x*]-?([a-z\d][\w-]+)|(\w[\w-]+?)(?:-[x*]-?|[x*])(\d{1,4})"
+SLICE = r"(?:tpu-?)?v(3|4|5p|5e|5litepod|6e)-(\d+)"
 CORES = ("3", "4", "5p")
 """Generations of TPU whose slices are named by cores, two a chip; the others by chips."""
 SHOWN = 5
@@ -53,7 +53,7 @@ def meant(kind: str, name: str) -> str:
     for topic, words in names().items():
         if topic.lower() in topics and word in words:
             return words[word]
-    found = COUNTED.fullmatch(word) if "gpu" in topics else None
+    found = re.fullmatch(COUNTED, word) if "gpu" in topics else None
     if found and re.search(r"\d", found[2] or found[3]):  # a kind of GPU has a number of its own
         gpu, n = found[2] or found[3], found[1] or found[4]
         return f"the number is an option: {gpu} with --gpus {n}"
@@ -61,7 +61,7 @@ def meant(kind: str, name: str) -> str:
         return f"a size comes after the cluster: h100 {name.strip()}"
     if "gpu" in topics and word.isdecimal() and (len(word) < 4 or int(word) % 256 == 0):
         return f"the name of a GPU is wanted here, as h100; their number is --gpus {word}"
-    if "gpu" in topics and (found := SLICE.fullmatch(word)):
+    if "gpu" in topics and (found := re.fullmatch(SLICE, word)):
         kind, n_chips = found[1], int(found[2]) // (2 if found[1] in CORES else 1)
         name = f"tpu-v{kind.replace('litepod', 'e')}"
         return f"a slice of {n_chips} chips: {name} with --gpus {n_chips}"

@@ -220,7 +220,7 @@ def test_no_bare_factor_in_core():
     assert bare == []
 
 
-UNITS = ("run.time", "run.bill", "run.checkpoint", "kernel.chip")
+UNITS = ("run.time", "run.bill", "run.checkpoint", "kernel.roofline")
 """Modules of core with conversions of units beside their formulas: hours of a year, J of a kWh."""
 
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuscale.core.settings import STACKS, Way, mixed, tuned_probability
-from gpuscale.core.step.interval import interval_classes
+from gpuscale.core.step.ideal import interval_classes
 from gpuscale.evidence.records import quantile
 from gpuscale.evidence.rows_runs import TrainingRun
 from gpuscale.evidence.score_runs import feasible, is_stalled, own_copy, problem_of, read_runs
@@ -420,7 +420,7 @@ def main() -> None:
         widths[f"hardware/{arch}"] = (0.0, "fitted on published runs")
     lines = [
         "# Half widths of ln(step time) of the stated 80 % intervals.",
-        "# Written by tools/fit_step_intervals.py; classes are those of core/step/interval.py.",
+        "# Written by tools/fit_step_intervals.py; classes are those of core/step/ideal.py.",
     ]
     for name, (width, source) in {**GIVEN, **widths}.items():
         lines += ["", f'[class."{name}"]', f"width = {width:.3f}", f'source = "{source}"']

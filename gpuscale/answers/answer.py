@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from gpuscale.answers.ask import Question, Swept, fields_of
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.dataclasses import dataclass, field, fields
 from gpuscale.errors import GpuscaleError, typo_of
 
 if TYPE_CHECKING:
@@ -248,7 +247,7 @@ def ask(question: Question, require: Sequence[Requirement] = ()) -> Document:
 
 def _meant(word: str, question: type[Question]) -> str:
     """Say what an argument that a question does not have may mean."""
-    from gpuscale.answers.called import called
+    from gpuscale.answers.table import called
 
     known = {name: field.common for name, (field, _) in fields_of(question).items()}
     if said := called(word, question):
@@ -288,8 +287,10 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     return call
 
 
-def _signature(question: type[Question]) -> inspect.Signature:
+def _signature(question: type[Question]) -> Any:
     """Arguments as the question takes them."""
+    import inspect
+
     made = inspect.signature(question).parameters
     ordered = [made[name] for name in fields_of(question)]
     ordered.sort(key=lambda p: p.kind)
@@ -298,10 +299,10 @@ def _signature(question: type[Question]) -> inspect.Signature:
 
 def documented(question: type[Question]) -> str:
     """Docstring of the function: the question's own, and what each field says of itself."""
+    import inspect
+
     parts = [inspect.cleandoc(question.__doc__ or ""), "", "Parameters", "----------"]
-    kinds = inspect.get_annotations(question)
-    for klass in question.__mro__[1:]:
-        kinds = inspect.get_annotations(klass) | kinds
+    kinds = {f.name: f.type for f in fields(question)}
     for name, (asked, _) in fields_of(question).items():
         kind = str(kinds[name]).partition("[")[2].removesuffix("]") or str(kinds[name])
         text = asked.help
@@ -314,6 +315,8 @@ def documented(question: type[Question]) -> str:
 
 def _call(name: str, function: Any, args: Sequence[Any], given: Mapping[str, Any]) -> str:
     """Write the call with the arguments that differ from their defaults."""
+    import inspect
+
     parameters = inspect.signature(function).parameters
     parts = [repr(a) for a in args]
     parts += [

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
-from gpuscale.core.dataclasses import FrozenInstanceError, dataclass, fields
+from gpuscale.core.dataclasses import dataclass, fields, unchanging
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Asked(Generic[T]):
     def __set__(self, question: object, value: T | str) -> None:
         """Read a value, once: a question does not change."""
         if self.name in vars(question):
-            raise FrozenInstanceError(f"cannot assign to field {self.name!r}")
+            raise unchanging(self.name)
         given = self.default if value is None else value
         vars(question)[self.name] = None if given is None else self.read(given, self.label)
 

@@ -121,9 +121,7 @@ def _list() -> Document:
 
 
 def _show(entry: Entry) -> Document:
-    from dataclasses import asdict
-
-    from gpuscale.core.dataclasses import Term
+    from gpuscale.core.dataclasses import Term, asdict
     from gpuscale.render.document import Block, Facts, Text, amount, node_of
     from gpuscale.textbook.evaluate import ARITHMETIC, evaluate
 

@@ -111,8 +111,7 @@ def _answer(asked: Quiz) -> Document:
 
 
 def _row(answer: CheckedAnswer) -> dict[str, Any]:
-    from dataclasses import fields
-
+    from gpuscale.core.dataclasses import fields
     from gpuscale.textbook.explain import note_text
 
     q = answer.question

@@ -1,10 +1,13 @@
-"""The questions by name: where each stands, and its line in a list of them."""
+"""The questions by name, with a line about each; and what other tools call their options."""
 
 from __future__ import annotations
 
 import importlib
+from functools import cache
+from typing import Any
 
-from gpuscale.answers.ask import Question
+from gpuscale.answers.ask import Question, fields_of
+from gpuscale.meant import packaged
 
 COMMANDS: dict[str, str] = {
     "plan": "Best layout of a training job on a cluster, its time, memory and cost.",
@@ -62,3 +65,39 @@ def question_of(name: str) -> type[Question]:
         if isinstance(found, type) and issubclass(found, Question) and found.NAME == name:
             return found
     raise LookupError(f"{module.__name__} has no question `{name}`")
+
+
+@cache
+def _words() -> dict[str, dict[str, Any]]:
+    """Word -> topic of `data/called.toml`: `options` and what they are, or `elsewhere`."""
+    return {word: topic for topic in packaged("called.toml")["topic"] for word in topic["words"]}
+
+
+EVERYWHERE = {"explain", "format", "set"}
+"""Options that every command has beside its own."""
+
+
+def called(option: str, question: type[Question] | None) -> str:
+    """Say what an unknown option is here; empty where it means nothing that is known.
+
+    >>> called("--batch-size", question_of("serve"))
+    '--concurrency (requests in flight)'
+    >>> called("--num-gpus", question_of("plan"))
+    '--gpus (their number)'
+    """
+    topic = _words().get(option.strip("-").lower().replace("_", "-"))
+    if topic is None:
+        return ""
+    known = {name.replace("_", "-") for name in fields_of(question)} if question else set()
+    own = [
+        f"--{name}" + (f" ({what})" if what else "")
+        for name, what in topic.get("options", {}).items()
+        if name.split()[0] in known | EVERYWHERE
+    ]
+    return ", ".join(own) or str(topic.get("elsewhere", ""))
+
+
+def owners(option: str) -> list[str]:
+    """Commands that have an option of this name."""
+    name = option.strip("-").lower().replace("-", "_")
+    return [command for command in COMMANDS if name in fields_of(question_of(command))]

@@ -60,7 +60,7 @@ LARGEST = 1e30
 SMALLEST = 1e-30
 """Smallest quantity above 0: what is less is as good as 0 to divide by."""
 
-_POWERS = re.compile(r"^(\s*[\d_.]+\s*)([kKmM])(?=\s*(?:tokens)?\s*$)")
+_POWERS = r"^(\s*[\d_.]+\s*)([kKmM])(?=\s*(?:tokens)?\s*$)"
 """Sequence lengths and contexts: 32k is 32,768 and 1M is 1,048,576, as models are named."""
 
 NEED_UNIT = {"s": "Ns, Nh or Nd", "usd_per_hour": "'N USD/h', of one GPU"}
@@ -117,7 +117,7 @@ def _number(text: str | float, dim: str, name: str) -> float:
             raise GpuscaleError(f"{name}: {shown} is not a number that can be used")
         return float(text)
     if dim == "positions":
-        text = _POWERS.sub(lambda m: f"{m[1]}{m[2].upper()}i", text)
+        text = re.sub(_POWERS, lambda m: f"{m[1]}{m[2].upper()}i", text)
     try:
         return parse(text, dim)
     except ValueError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,13 +65,13 @@ def _next_step(asked: Question, error: GpuscaleError) -> str:
     return ""
 
 
-_LENGTHS = re.compile(r"[\d.,]+[kKmM]?|(lognormal|exp|exponential|uniform|fixed):.*|sharegpt")
+_LENGTHS = r"[\d.,]+[kKmM]?|(lognormal|exp|exponential|uniform|fixed):.*|sharegpt"
 
 
 def _tokens_of_old(given: dict[str, Any]) -> None:
     """Take ``--output 300`` as tokens of an answer, as it was at first; a file has an ending."""
     files = given["shown_output"] or []
-    tokens = [word for word in files if _LENGTHS.fullmatch(word)]
+    tokens = [word for word in files if re.fullmatch(_LENGTHS, word)]
     if tokens and given.get("output_len") is None:
         given["output_len"] = tokens[-1]
         given["shown_output"] = [word for word in files if word not in tokens]
@@ -184,6 +183,8 @@ class Bar:
         if not self.wanted:
             yield
             return
+        import threading
+
         over = threading.Event()
         clock = threading.Thread(target=self._tick, args=(over,), daemon=True)
         clock.start()
@@ -194,7 +195,7 @@ class Bar:
             clock.join()
             self._clear()
 
-    def _tick(self, over: threading.Event) -> None:
+    def _tick(self, over: Any) -> None:
         while not over.wait(STEP_S):
             now = time.monotonic()
             if now >= self.next_s + STEP_S:

@@ -17,7 +17,7 @@ from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import LABEL_WIDTH, Document, lines_of, summary_of
 from gpuscale.render.palette import in_terminal, meaning
 from gpuscale.render.save import save
-from gpuscale.render.strip import Strip, strips_of
+from gpuscale.render.svg import Strip, strips_of
 from gpuscale.render.text import TONES
 
 STYLE = """

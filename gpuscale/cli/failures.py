@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from gpuscale.answers.called import called, owners
-from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.answers.table import COMMANDS, called, owners, question_of
 from gpuscale.errors import GpuscaleError, typo_of
 
 

@@ -5,16 +5,15 @@ Written from the fields of a question, without typer: `gpuscale plan --help` is 
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from textwrap import TextWrapper
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuscale.answers.ask import GROUPS, Asked, Question, fields_of
 from gpuscale.answers.table import COMMANDS, question_of
+from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.errors import GpuscaleError, unknown_name
 
 SCREEN = 60
@@ -62,6 +61,8 @@ RARE = ("format_", "plot")
 
 def wrap(text: str, width: int) -> list[str]:
     """Lines of a text, cut between words alone."""
+    from textwrap import TextWrapper
+
     return TextWrapper(width, break_on_hyphens=False, break_long_words=False).wrap(text)
 
 
@@ -141,7 +142,7 @@ def _page(
     """Lines of a page: usage, what it does, arguments, options by group, an example."""
     arguments = [(n, a) for n, (a, is_argument) in fields_of(question).items() if is_argument]
     usage = " ".join(n if a.default is ... else f"[{n}]" for n, a in arguments)
-    said = inspect.cleandoc(question.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    said = " ".join((question.__doc__ or "").split("\n\n")[0].split())
     page = [f"Usage: gpuscale {question.NAME} {usage} [OPTIONS]".replace("  ", " "), ""]
     page += [*wrap(said, width), ""]
     rows = [(n, about(n, a)) for n, a in arguments]

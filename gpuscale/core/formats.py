@@ -169,7 +169,7 @@ def format_name(name: str) -> str:
     return f"{name}_m" if name not in FORMATS and f"{name}_m" in FORMATS else name
 
 
-_BITS = re.compile(r"(\d{1,2}(?:\.\d{1,3})?)bpw")
+_BITS = r"(\d{1,2}(?:\.\d{1,3})?)bpw"
 
 
 def number_format(name: str) -> Format:
@@ -183,7 +183,7 @@ def number_format(name: str) -> Format:
     0.3125
     """
     found = FORMATS.get(name)
-    if found is None and (bits := _BITS.fullmatch(name)) and 1.0 <= float(bits[1]) <= 16.0:
+    if found is None and (bits := re.fullmatch(_BITS, name)) and 1.0 <= float(bits[1]) <= 16.0:
         return _gguf(name, float(bits[1]), "bits of a weight with its scales")
     if found is None:
         raise ValueError(f"unknown dtype {name!r}; known: {', '.join(FORMATS)}")

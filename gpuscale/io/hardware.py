@@ -21,7 +21,7 @@ from gpuscale.io.text import STDIN, Table, shown_name
 from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, said_by_driver
 
 if TYPE_CHECKING:
-    from gpuscale.core.kernel.chip import UnitLayout
+    from gpuscale.core.kernel.roofline import UnitLayout
     from gpuscale.specs.hardware import ClusterSpec, GpuSpec
 
 CATALOGUES = ("vendor", "documents")
@@ -149,7 +149,7 @@ def unit_layout(architecture: str) -> UnitLayout | None:
 
 @lru_cache(maxsize=1)
 def _unit_layouts() -> dict[str, UnitLayout]:
-    from gpuscale.core.kernel.chip import UnitLayout
+    from gpuscale.core.kernel.roofline import UnitLayout
 
     found: dict[str, UnitLayout] = {}
     path = str(preset_path("run", "units"))
@@ -241,7 +241,7 @@ def _gpu_named(arg: str, catalogue: str) -> GpuSpec | None:
     >>> _gpu_named("M4 Max 64GB", "vendor").usable_hbm_bytes / 2**30
     48.0
     """
-    path, size = _gpu_path(arg, catalogue), _SIZE.search(arg)
+    path, size = _gpu_path(arg, catalogue), re.search(_SIZE, arg)
     if path or not size:
         return _gpu_preset(path) if path else None
     named = float(size[1]) * 2**30
@@ -261,7 +261,7 @@ def _gpu_path(arg: str, catalogue: str) -> Path | None:
     path = find_preset(_kind("gpu", catalogue), arg)
     if path or catalogue != "vendor":
         return path
-    name = _SIZE.sub(r" \1GB", arg)
+    name = re.sub(_SIZE, r" \1GB", arg)
     return find_preset("gpu", name) or said_by_driver(name)
 
 
@@ -269,7 +269,7 @@ ECC_FRAC = 0.08
 """Memory that a GPU may show less than it is named by: a sixteenth, for error correction."""
 
 
-_SIZE = re.compile(r"[\s-]+(\d+)\s?gi?b?$", re.IGNORECASE)
+_SIZE = r"(?i)[\s-]+(\d+)\s?gi?b?$"
 """Memory at the end of a name, as people write it: 40G, 24 GB, -80gib."""
 
 
@@ -283,7 +283,7 @@ def _unknown_cluster(arg: str, catalogue: str) -> GpuscaleError:
         hint = "the documents' catalogue has " + ", ".join(preset_names("gpu/documents"))
         return unknown_name("cluster or GPU of the documents' catalogue", arg, known, hint)
     hint = "list them with `gpuscale presets --kind cluster`"
-    size = _SIZE.search(arg)
+    size = re.search(_SIZE, arg)
     card = size and _gpu_path(arg[: size.start()], catalogue)
     if size and card:
         hint = (

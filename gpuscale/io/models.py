@@ -24,15 +24,15 @@ from gpuscale.io.text import STDIN, Table, parse_toml, read_text
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
 
-TUNED = re.compile(
+TUNED = (
     r"instruct|chat|it|base|hf|thinking|think|preview|latest|sft|mixture|dpo|rlhf|rl|pt|beta|fast|"
     r"uncensored|abliterated|distill|quantized|qat|turbo|exp|block|marlin|reasoning|coder|code|math|python|unsloth|mlx|dynamic|"
     r"([1248]|10|12|16|20|24|32|40|48|60|64|80|96|\d{3,4})k|1m|bf16|fp16|meta|intermediate"
 )
 """Words that change no shape: how it was tuned, for whom, its context, its 16 bits."""
 
-SIZE = re.compile(r"(\d+x)?[\d.]+b")
-RESHAPED = re.compile(
+SIZE = r"(\d+x)?[\d.]+b"
+RESHAPED = (
     r"\d|prun|slim|draft|eagle|medusa|speculat|merg|expand|scal|embed|rerank|reward|rm|moe|vl|vis|"
     r"audio|omni|image|speech|lite|mini|tiny|half|layer|mtp|hybrid|mamba|linear|critic|class|llama|"
     r"qwen|gemma|mistral|mixtral|phi|falcon|yi|deepseek|glm"
@@ -42,7 +42,7 @@ RESHAPED = re.compile(
 STEP = r"-step-?\d+k?(-[\d.]+[bt])?"
 """A checkpoint on the way: its step and its tokens."""
 
-DATED = re.compile(r"\d{4}|v\d(\.\d)?|\d{2}-\d{2}")
+DATED = r"\d{4}|v\d(\.\d)?|\d{2}-\d{2}"
 """Dates and versions, where the name without them is known."""
 
 _SAID = "fp8 w8a8 int8 awq gptq int4 w4a16 w8a16 nvfp4 fp4 mxfp4".split()
@@ -84,16 +84,16 @@ def read_hub_name(name: str, known: Callable[[str], bool], owned: bool = False) 
 
 def _shorter(words: list[str], owned: bool) -> Iterator[str]:
     """Names without words that change no shape: how it was tuned, from the end on, all."""
-    either = re.compile(f"{TUNED.pattern}|{DATED.pattern}")
+    either = re.compile(f"{TUNED}|{DATED}")
     yield "-".join(words)
-    yield "-".join(w for w in words if not TUNED.fullmatch(w))
+    yield "-".join(w for w in words if not re.fullmatch(TUNED, w))
     left = list(words)
     while left and either.fullmatch(left[-1]):
         left.pop()
         yield "-".join(left)
     yield "-".join(w for w in words if not either.fullmatch(w))
-    size = next((i for i, w in enumerate(words) if SIZE.fullmatch(w)), len(words)) + 1
-    if owned and not RESHAPED.search("-".join(words[size:])):  # what a tuner calls it
+    size = next((i for i, w in enumerate(words) if re.fullmatch(SIZE, w)), len(words)) + 1
+    if owned and not re.search(RESHAPED, "-".join(words[size:])):  # what a tuner calls it
         yield "-".join(words[:size])
 
 
@@ -111,7 +111,7 @@ def _without_quants(text: str) -> tuple[str, str | None]:
 
 
 CONFIG_FILE = "config.json"
-SEES = re.compile(r"vl\b|vl\d|omni|vision|llava|pixtral|idefics|vlm|paligemma|multimodal|-4v-")
+SEES = r"vl\b|vl\d|omni|vision|llava|pixtral|idefics|vlm|paligemma|multimodal|-4v-"
 """What names of models that see images have in them."""
 
 MAX_PARAMS = 1e16
@@ -179,7 +179,7 @@ def _preset(path: Path, _stamp: int) -> LoadedModel:
 
 def _seeing(name: str, found: LoadedModel) -> LoadedModel:
     """Say it where a model that sees is known by its language model alone."""
-    if not SEES.search(name.lower()) or found.spec.vision_params:
+    if not re.search(SEES, name.lower()) or found.spec.vision_params:
         return found
     told = f"{name[:100]}: its language model, {found.spec.name}; the vision tower is not counted"
     return LoadedModel(found.spec, (*found.warnings, told), found.origin)

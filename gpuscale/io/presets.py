@@ -10,22 +10,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
+from gpuscale.core.dataclasses import fields, is_dataclass
 from gpuscale.errors import GpuscaleError, typo_of, unknown_name
 
 if TYPE_CHECKING:
@@ -219,8 +211,18 @@ def made(kind: type[T], table: Any) -> T:
 @cache
 def _readers(kind: Any) -> dict[str, Reader]:
     """Field -> what reads its value."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = {
+        name: _hint(text, base.__module__)
+        for base in reversed(kind.__mro__)
+        for name, text in vars(base).get("__annotations__", {}).items()
+    }
     return {f.name: _reader(hints[f.name]) for f in fields(kind)}
+
+
+@cache
+def _hint(text: str, module: str) -> Any:
+    """Type that a text means in a module."""
+    return eval(text, vars(sys.modules[module]))
 
 
 @cache

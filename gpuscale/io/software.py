@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from gpuscale.specs.software import FrameworkFile
 
 
-_DATE = re.compile(r"20\d\d(-\d\d){1,2}")
-_VERSION = re.compile(r"v?\d+(\.\d+)*([.-]?(a|b|rc|post|dev)\.?\d+)*", re.IGNORECASE)
+_DATE = r"20\d\d(-\d\d){1,2}"
+_VERSION = r"(?i)v?\d+(\.\d+)*([.-]?(a|b|rc|post|dev)\.?\d+)*"
 
 
 class Named(NamedTuple):
@@ -47,7 +47,7 @@ def named(arg: str) -> Named:
     name, colon, version = arg.rpartition(":")
     if not colon or looks_like_path(arg):
         return Named(arg)
-    if not (_DATE.fullmatch(version) or _VERSION.fullmatch(version)) or not name:
+    if not (re.fullmatch(_DATE, version) or re.fullmatch(_VERSION, version)) or not name:
         raise GpuscaleError(
             f"`{arg[:80]}`: neither a version nor a date behind the colon",
             f"for example {name[:40] or 'trl'}:0.24 or {name[:40] or 'trl'}:2025-06",
@@ -88,7 +88,7 @@ def framework_habits(arg: str, facts: Mapping[str, str]) -> dict[str, Habit]:
     if own is None:
         return {}
     day = day_of(arg)
-    at = version_at(own.dates, version) if _DATE.fullmatch(version) else version
+    at = version_at(own.dates, version) if re.fullmatch(_DATE, version) else version
     base = framework_habits(f"{own.like}:{day}" if day else own.like, facts) if own.like else {}
     inherited = {k: replace(h, note=h.note or f"from {own.like}") for k, h in base.items()}
     return {**inherited, **habits_of(own.habit, facts, at)}
@@ -98,7 +98,7 @@ def day_of(arg: str) -> str:
     """Day of the version that ``NAME[:VERSION]`` names; empty where none is, or it is not known."""
     name, version = named(arg)
     own = load_framework(name)
-    return version if _DATE.fullmatch(version) else own.dates.get(version, "") if own else ""
+    return version if re.fullmatch(_DATE, version) else own.dates.get(version, "") if own else ""
 
 
 STACKS = ((0.25, 1), (0.15, 2))

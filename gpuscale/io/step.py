@@ -6,12 +6,11 @@ Flat they are named `arch.hopper.gemm_bf16_eff` and so on; all are from `presets
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import made_of
+from gpuscale.core.dataclasses import fields, made_of
 from gpuscale.core.kernel.calibration import clock_frac
 from gpuscale.core.network.expected import reduces_in_switch
 from gpuscale.core.step.records import Hardware, StepForm
@@ -56,21 +55,20 @@ def train_folder() -> Path:
 
 def calibrated_tables() -> Iterator[tuple[str, FittedValue]]:
     """Every fitted parameter outside the software presets: (path, table)."""
+    folder = train_folder()
     for prefix, file in FILES.items():
-        yield from _tables(prefix, read_toml(train_folder() / file))
+        yield from _tables(folder, prefix, read_toml(folder / file))
 
 
-def _tables(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, FittedValue]]:
+def _tables(
+    folder: Path, prefix: str, table: Mapping[str, Any]
+) -> Iterator[tuple[str, FittedValue]]:
     for key, value in table.items():
-        if not isinstance(value, dict):
-            continue
-        if "value" in value:
-            yield (
-                f"{prefix}.{key}",
-                checked(FittedValue, value, f"{train_folder()}: {prefix}.{key}"),
-            )
-        else:
-            yield from _tables(f"{prefix}.{key}", value)
+        path = f"{prefix}.{key}"
+        if isinstance(value, dict) and "value" in value:
+            yield path, checked(FittedValue, value, f"{folder}: {path}")
+        elif isinstance(value, dict):
+            yield from _tables(folder, path, value)
 
 
 @lru_cache(maxsize=1)

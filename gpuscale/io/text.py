@@ -8,7 +8,6 @@ POSIX system.
 from __future__ import annotations
 
 import contextlib
-import csv
 import os
 import sys
 import time
@@ -150,6 +149,8 @@ def csv_lines(path: str | os.PathLike[str], most: int) -> Iterator[list[str]]:
 
     Raises GpuscaleError if the file cannot be read, is no CSV text, or has more than `most` lines.
     """
+    import csv
+
     try:
         yield from csv.reader(read_lines(path, most))
     except csv.Error as error:

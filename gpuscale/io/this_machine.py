@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,7 +14,7 @@ AUTO = "auto"
 WAIT_S = 10.0
 """Longest wait for a driver's tool; nvidia-smi takes seconds where the driver sleeps."""
 
-NOISE = re.compile(
+NOISE = (
     r"\b(nvidia|geforce|tesla|amd|instinct|radeon|generation|blackwell|edition|graphics|oam|ac)\b"
 )
 FORMS = {
@@ -62,6 +60,8 @@ def gpus_here() -> FoundGpus:
 
 def _run(*words: str) -> str:
     """Output of a tool; empty where it is not there or fails."""
+    import shutil
+
     if shutil.which(words[0]) is None:
         return ""
     import subprocess
@@ -79,6 +79,8 @@ def _nvidia() -> list[str]:
 
 
 def _amd() -> list[str]:
+    import json
+
     out = _run("rocm-smi", "--showproductname", "--json")
     try:
         cards = json.loads(out) if out else {}
@@ -117,7 +119,7 @@ def preset_of(name: str) -> str:
     """
     from gpuscale.io.presets import find_preset
 
-    words = NOISE.sub(" ", name.lower().replace("(tm)", "")).replace("_", " ")
+    words = re.sub(NOISE, " ", name.lower().replace("(tm)", "")).replace("_", " ")
     tidy = re.sub(r"-+", "-", re.sub(r"[\s]+", "-", words.strip())).strip("-")
     tidy = re.sub(r"sxm[3-9]", "sxm", tidy)
     without_size = re.sub(r"-?\d+gb", "", tidy)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
+from gpuscale.core.dataclasses import MISSING, fields, is_dataclass
 from gpuscale.io.text import Table
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass, field
+from gpuscale.core.dataclasses import NamedTuple, dataclass, field, fields
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import ranks_of, settle

@@ -304,7 +304,7 @@ def grid(block: Table | Facts | Bars | Summary) -> Grid:
     return Grid(said, [False, False], before=head.value)
 
 
-_NAME = re.compile(r"[A-Za-z_]\w*")
+_NAME = r"[A-Za-z_]\w*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,8 +341,8 @@ def amount(name: str, value: float, unit: str = "") -> str:
 def node_of(term: Term) -> Node:
     """Tree of a term; inputs that no child explains become leaves."""
     known = {child.name for child in term.children}
-    numbers = _NAME.sub(
-        lambda m: number(term.inputs[m[0]]) if m[0] in term.inputs else m[0], term.formula
+    numbers = re.sub(
+        _NAME, lambda m: number(term.inputs[m[0]]) if m[0] in term.inputs else m[0], term.formula
     )
     leaves = [
         Node(f"{name} = {amount(name, value)}")

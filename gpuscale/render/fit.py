@@ -35,7 +35,7 @@ def _least(cells: Sequence[str], whole: bool) -> int:
     return min(LONGEST_WORD, max(map(len, words), default=0))
 
 
-UNIT = re.compile(r"(?<=\d) (?=%|[A-Za-z]{1,4}\b)")
+UNIT = r"(?<=\d) (?=%|[A-Za-z]{1,4}\b)"
 """Between a number and its unit, where no line is cut."""
 
 
@@ -48,7 +48,7 @@ def folded(text: str, width: int) -> list[str]:
     if not width or len(text) <= width:
         return [text]
     indent = " " * min(len(text) - len(text.lstrip()), width // 2)
-    whole = UNIT.sub("\xa0", text)
+    whole = re.sub(UNIT, "\xa0", text)
     lines = wrap(whole, width, break_on_hyphens=False, subsequent_indent=indent) or [""]
     return [line.replace("\xa0", " ") for line in lines]
 

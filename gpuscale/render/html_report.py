@@ -26,8 +26,7 @@ from gpuscale.render.document import (
 from gpuscale.render.draw import to_svg
 from gpuscale.render.palette import meaning, variables
 from gpuscale.render.pictures_known import pictures
-from gpuscale.render.strip import is_memory, strip_html, strips_of
-from gpuscale.render.svg import attribute, style, words
+from gpuscale.render.svg import attribute, is_memory, strip_html, strips_of, style, words
 from gpuscale.render.text import plain
 from gpuscale.version import __version__
 

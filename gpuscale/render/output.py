@@ -16,9 +16,7 @@ _ASCII = str.maketrans("█·─━│├└×µ–—−’“”", '#.--|++xu-
 ESCAPED = {code: f"\\u{code:04x}" for code in [*range(127, 160), *DIRECTION]}
 """The same codes as JSON writes them; those below 32 it escapes itself."""
 
-_NOT_A_NUMBER = re.compile(
-    r"(?<![^\s(])[+-]?(nan|inf|infinity)(?![^\s),;%]| fabric| cache)", re.IGNORECASE
-)
+_NOT_A_NUMBER = r"(?i)(?<![^\s(])[+-]?(nan|inf|infinity)(?![^\s),;%]| fabric| cache)"
 
 
 def coloured(stream: TextIO) -> bool:
@@ -45,7 +43,7 @@ def write(stream: TextIO, text: str) -> None:
 
     Raises ArithmeticError: in strict mode, if the text shows NaN or infinity.
     """
-    if strict() and (found := _NOT_A_NUMBER.search(text)):
+    if strict() and (found := re.search(_NOT_A_NUMBER, text)):
         start = max(0, found.start() - 60)
         raise ArithmeticError(f"not a finite number in the output: {text[start : found.end()]!r}")
     encoding = getattr(stream, "encoding", None) or "utf-8"

@@ -11,7 +11,7 @@ from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.render import picture_kernels as kernels
 from gpuscale.render.chart import Axis, Chart, Lines, Mark, Series, Stack, few
 from gpuscale.render.document import Bars, Document
-from gpuscale.render.strip import Strip, strips_of
+from gpuscale.render.svg import Strip, strips_of
 
 FIRST = ("step", "timeline", "timeline-end", "memory", "memory-time")
 """Order of pictures; the others follow."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import enum
 import io
 import json
@@ -12,6 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
+from gpuscale.core.dataclasses import fields, is_dataclass
 from gpuscale.foreign import clean, csv_cell, fenced, markdown, markdown_cell
 from gpuscale.render.document import (
     BAR_WIDTH,
@@ -45,8 +45,8 @@ def plain(value: Any) -> Any:
 
     In strict mode (tests) such a number is raised as ArithmeticError.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [f.name for f in dataclasses.fields(value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [f.name for f in fields(value)]
         return {n: plain(getattr(value, n)) for n in (*names, *getattr(value, "SHOWN", ()))}
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, Literal
 
 from gpuscale.core.bounds import Among, NonNegativeInt, PositiveInt, Watts, Within
+from gpuscale.core.dataclasses import field
 from gpuscale.core.fabric import TOPOLOGIES
 from gpuscale.core.formats import FORMATS
 from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, Name, Spec, UsdPerHour

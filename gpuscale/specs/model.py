@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt, Within
-from gpuscale.core.dataclasses import NamedTuple
+from gpuscale.core.dataclasses import NamedTuple, field
 from gpuscale.core.model.mixers import AnyMixer
 from gpuscale.specs.fields import Name, Spec, Tokens
 

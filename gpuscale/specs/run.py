@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated
 
 from gpuscale.core import bounds
+from gpuscale.core.dataclasses import field
 from gpuscale.core.quantity import MAX_ABS
 from gpuscale.specs.fields import BytesPerS, Spec
 

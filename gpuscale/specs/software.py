@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field as default
 from typing import Annotated, Any, Literal
 
 from gpuscale.core.bounds import Keys, Several, Within, ZeroStage
 from gpuscale.core.dataclasses import field
+from gpuscale.core.dataclasses import field as default
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.core.habits import Capabilities, Habit
 from gpuscale.core.memory.parameters import FamilyMemory

@@ -213,7 +213,7 @@ LOOKUPS = frozenset(
     "attention gpu layout link model node nvlink pod rate recipe rule unit_layout "
     "vendor_gpu".split()
 )
-"""Functions of `quiz.catalogue`."""
+"""Those that only look up specifications."""
 
 BUILTINS: dict[str, Callable[..., Any]] = {"max": max, "min": min, "log10": math.log10}
 
@@ -234,8 +234,6 @@ def resolve(name: str) -> Any:
     """
     if name in BUILTINS:
         return BUILTINS[name]
-    if name in LOOKUPS:
-        return getattr(importlib.import_module("gpuscale.textbook.catalogue"), name)
     return getattr(importlib.import_module(f"gpuscale.{MODULE_OF[name]}"), name)
 
 
@@ -243,7 +241,7 @@ def summary(name: str) -> tuple[str, str]:
     """Say where a registered function is, and the first line of its docstring.
 
     >>> summary("critical_intensity")[0]
-    'gpuscale.core.kernel.chip'
+    'gpuscale.core.kernel.roofline'
     """
     function = resolve(name)
     doc = (function.__doc__ or "").strip().split("\n")[0]

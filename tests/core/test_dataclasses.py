@@ -16,16 +16,16 @@ from gpuscale.core import dataclasses as ours
 from gpuscale.core.layout import Layout
 
 
-def _shapes(dataclass: Callable[..., Any]) -> dict[str, Any]:
-    """Make the same records with a decorator."""
+def _shapes(dataclass: Callable[..., Any], field: Any) -> dict[str, Any]:
+    """Make the same records with a decorator and what it takes for a field."""
 
     @dataclass(frozen=True, slots=True)
     class Frozen:
         """Frozen, with slots."""
 
         a: float
-        b: dict[str, float] = ours.field(default_factory=dict, hash=False)
-        c: int = ours.field(default=3, compare=False, repr=False)
+        b: dict[str, float] = field(default_factory=dict, hash=False)
+        c: int = field(default=3, compare=False, repr=False)
 
         def __post_init__(self) -> None:
             object.__setattr__(self, "a", self.a + 1)
@@ -35,7 +35,7 @@ def _shapes(dataclass: Callable[..., Any]) -> dict[str, Any]:
         """Frozen, without slots."""
 
         a: float
-        _: ours.KW_ONLY
+        _: dataclasses.KW_ONLY
         b: str = "x"
 
     @dataclass(slots=True, kw_only=True)
@@ -43,9 +43,9 @@ def _shapes(dataclass: Callable[..., Any]) -> dict[str, Any]:
         """Not frozen: no hash."""
 
         a: float
-        b: list[int] = ours.field(default_factory=list)
-        made: int = ours.field(default=7, init=False)
-        grown: list[int] = ours.field(default_factory=list, init=False)
+        b: list[int] = field(default_factory=list)
+        made: int = field(default=7, init=False)
+        grown: list[int] = field(default_factory=list, init=False)
 
     @dataclass(slots=True)
     class Child(Changing):
@@ -81,7 +81,8 @@ def _shapes(dataclass: Callable[..., Any]) -> dict[str, Any]:
     return {k.__name__: k for k in (Frozen, Open, Changing, Child, Written, Same, Empty)}
 
 
-OURS, THEIRS = _shapes(ours.dataclass), _shapes(dataclasses.dataclass)
+OURS = _shapes(ours.dataclass, ours.field)
+THEIRS = _shapes(dataclasses.dataclass, dataclasses.field)
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("Frozen", (1.0,), {}),
     ("Frozen", (1.0, {"x": 2.0}), {"c": 4}),
@@ -108,12 +109,19 @@ def _done(what: Callable[[], Any]) -> Any:
         return type(error), str(error)
 
 
+@pytest.mark.parametrize("often", [0, ours.OFTEN])
 @pytest.mark.parametrize(("name", "args", "more"), CALLS)
 def test_a_record_is_as_one_of_the_standard_library(
-    name: str, args: tuple[Any, ...], more: dict[str, Any]
+    name: str,
+    args: tuple[Any, ...],
+    more: dict[str, Any],
+    often: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(ours, "OFTEN", often)  # 0: compiled when the first is made
     seen = []
-    for kinds, module in ((OURS, ours), (THEIRS, dataclasses)):
+    fresh = _shapes(ours.dataclass, ours.field)
+    for kinds, module in ((fresh, ours), (THEIRS, dataclasses)):
         kind = kinds[name]
         one = _done(lambda kind=kind: kind(*args, **more))  # type: ignore[misc]
         if isinstance(one, tuple):
@@ -157,7 +165,7 @@ def test_a_frozen_record_refuses_any_name() -> None:
         Layout(4096, 64).pp = 3  # type: ignore[misc]
 
 
-def test_nothing_is_compiled_before_a_record_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_compiled_before_a_record_is_made_often(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
 
     def run(text: str, *spaces: dict[str, Any], compiled: Callable[..., None] = exec) -> None:
@@ -171,6 +179,20 @@ def test_nothing_is_compiled_before_a_record_is_made(monkeypatch: pytest.MonkeyP
         a: float
         b: float = 2.0
 
+    made = [Late(1.0) for _ in range(ours.OFTEN)]
     assert not texts
-    assert (Late(1.0), Late(1.0)) == (Late(1.0, 2.0),) * 2
+    made += [Late(1.0), Late(b=2.0, a=1.0)]
     assert len(texts) == 1
+    assert len({hash(one) for one in made}) == 1 and made == [Late(1.0, 2.0)] * len(made)
+
+
+def test_the_standard_library_sees_the_fields() -> None:
+    for name, kind in OURS.items():
+        seen, theirs = dataclasses.fields(kind), dataclasses.fields(THEIRS[name])
+        assert [(f.name, f.type, f.init, f.compare, f.kw_only) for f in seen] == [
+            (f.name, f.type, f.init, f.compare, f.kw_only) for f in theirs
+        ]
+    assert dataclasses.replace(Layout(4096, 64), pp=2) == Layout(4096, 64, pp=2)
+    for value in ({"x": 2.0}, {"x": (1, [OURS["Open"](1.0)])}):
+        frozen = OURS["Frozen"](1.0, value)
+        assert ours.asdict(frozen) == dataclasses.asdict(frozen)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.model.flops import kv_bytes_per_token, kv_cache_bytes, state_bytes
+from gpuscale.core.model.layer_shape import kv_bytes_per_token, kv_cache_bytes, state_bytes
 from gpuscale.io.models import load_model
 
 PUBLISHED = [  # preset, byte per element, byte per token, source

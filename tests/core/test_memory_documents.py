@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from gpuscale.core.formats import weight_bytes
 from gpuscale.core.memory.parameters import RECIPES, gpus_to_hold, nodes_to_hold, sharded_states
 from gpuscale.core.serving.replica import serving_memory
-from gpuscale.textbook.catalogue import rule
-from gpuscale.textbook.formulas import korthikanti_layer_bytes
+from gpuscale.textbook.formulas import korthikanti_layer_bytes, rule
 
 STATES = [  # params, recipe, stage, shards, bytes, source
     (7.5e9, "mixed-adam", 0, 64, 120e9, "ZeRO paper, figure 1"),

@@ -2,16 +2,18 @@
 
 import pytest
 
-from gpuscale.core.model.flops import (
+from gpuscale.core.model.layer_shape import (
     ModelFlops,
     cached_elements,
+    ffn_maps,
     ffn_matrix_weights,
     flop_per_token,
     kv_cache_bytes,
+    layer_shape,
     model_flop_per_token,
+    operators,
     state_bytes,
 )
-from gpuscale.core.model.layer_shape import ffn_maps, layer_shape, operators
 from gpuscale.core.model.mixers import (
     Attention,
     CompressedAttention,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscale.core.model.flops import flop_per_token, six_p_flop_per_token
+from gpuscale.core.model.layer_shape import flop_per_token, six_p_flop_per_token
 from gpuscale.core.model.mixers.kind import mean_context_tokens
 from gpuscale.core.model.params import count_params
 from gpuscale.io.models import load_model

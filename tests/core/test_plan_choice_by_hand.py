@@ -10,12 +10,17 @@ from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import IDEAL
 from gpuscale.core.plan import sensitivity
 from gpuscale.core.plan.records import Estimate, _divisible, run_of, sequences_for
-from gpuscale.core.plan.scan import SizeVerdict, doubled_sizes, largest, smallest
-from gpuscale.core.plan.why import grown_part, why_worse
+from gpuscale.core.plan.scan import (
+    SizeVerdict,
+    doubled_sizes,
+    grown_part,
+    largest,
+    smallest,
+    why_worse,
+)
 from gpuscale.core.rules import facts_of
-from gpuscale.core.search.incumbents import Incumbents
 from gpuscale.core.search.problem import problem_for
-from gpuscale.core.search.results import FoundLayout
+from gpuscale.core.search.results import FoundLayout, Incumbents
 from gpuscale.core.serving.replica import ServingJob, serving_times, weights_read_bytes
 from gpuscale.core.step.records import Breakdown, Hardware, Software
 from gpuscale.io.models import load_model

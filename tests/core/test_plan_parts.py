@@ -19,9 +19,15 @@ from gpuscale.core.plan.records import (
     run_of,
     sequences_for,
 )
-from gpuscale.core.plan.scan import Conditions, choose, shortfalls, with_efficiency, with_pareto
+from gpuscale.core.plan.scan import (
+    Conditions,
+    choose,
+    shortfalls,
+    why_worse,
+    with_efficiency,
+    with_pareto,
+)
 from gpuscale.core.plan.sensitivity import find_remedies, most_headroom, sensitivity
-from gpuscale.core.plan.why import why_worse
 from gpuscale.core.rules import against, facts_of
 from gpuscale.core.search.engine import search
 from gpuscale.core.search.results import Counts

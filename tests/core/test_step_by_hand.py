@@ -31,13 +31,19 @@ from gpuscale.core.step.data_parallel import (
     exposed_frac,
     gather_bytes,
     hybrid_s,
+    optimizer_s,
     reduced_s,
     replicated_s,
     sharded_s,
     shards_of,
 )
-from gpuscale.core.step.ideal import ideal_hardware, ideal_software
-from gpuscale.core.step.interval import beyond_measured, interval, interval_classes
+from gpuscale.core.step.ideal import (
+    beyond_measured,
+    ideal_hardware,
+    ideal_software,
+    interval,
+    interval_classes,
+)
 from gpuscale.core.step.layer import (
     LayerParts,
     _context_comm,
@@ -52,7 +58,6 @@ from gpuscale.core.step.layer import (
     recomputing,
 )
 from gpuscale.core.step.moe import FfnTime, dense_ffn_s, dispatched, ffn_s, moe_ffn_s
-from gpuscale.core.step.offload import optimizer_s
 from gpuscale.core.step.operators import (
     linear_s,
     matmul_s,

@@ -9,11 +9,12 @@ from gpuscale.core.run import bill
 from gpuscale.core.run import time as tr
 from gpuscale.core.run.time import rental_usd
 from gpuscale.core.serving import replica as serving_ideal
-from gpuscale.textbook.catalogue import figures, link
 from gpuscale.textbook.formulas import (
     FORMATS,
     bound,
     decode_float,
+    figures,
+    link,
     moe_strategy,
     product_shape,
     round_significant,

@@ -8,7 +8,7 @@ import pytest
 from measured import own_runs
 
 from gpuscale.core.layout import Layout
-from gpuscale.core.step.interval import interval, interval_classes
+from gpuscale.core.step.ideal import interval, interval_classes
 from gpuscale.core.step.step import step_time
 from gpuscale.evidence.score_runs import problem_of, scored_run
 from gpuscale.io.hardware import load_cluster

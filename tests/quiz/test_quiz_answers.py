@@ -100,7 +100,7 @@ def test_registered_functions_are_those_of_core():
         function = quiz.resolve(name)
         assert function.__module__.startswith(f"gpuscale.{module}"), name
     for name in quiz.LOOKUPS:
-        assert quiz.resolve(name).__module__ == "gpuscale.textbook.catalogue"
+        assert quiz.resolve(name).__module__ == "gpuscale.textbook.formulas"
 
 
 def test_every_registered_name_is_used():
@@ -224,7 +224,7 @@ def test_other_inputs_give_other_answers():
     ],
 )
 def test_answers_follow_the_catalogue(monkeypatch, id_, catalogue_key, factor):
-    from gpuscale.textbook import catalogue
+    from gpuscale.textbook import formulas as catalogue
 
     question = next(q for q in QUESTIONS if q.id == id_)
     before = quiz.compute(question)

@@ -120,7 +120,8 @@ def test_a_mismatch_is_exit_code_1(monkeypatch, capsys, args):
 
 def test_an_answer_that_cannot_be_computed_is_a_mismatch(monkeypatch, capsys):
     from gpuscale.cli.app import run as run_in_process
-    from gpuscale.textbook import catalogue, evaluate
+    from gpuscale.textbook import evaluate
+    from gpuscale.textbook import formulas as catalogue
 
     bare = catalogue.gpu("h100").model_copy(update={"hbm_bytes_per_s": None})
     evaluate.resolve.cache_clear()

@@ -379,7 +379,7 @@ def _saved(a: Answered) -> tuple[dict[Any, str | bytes], str]:
     """File of --save, and what is said of it."""
     if a.asked.save is None:
         return {}, ""
-    from gpuscale.answers.diagnose.saved import calibration_of
+    from gpuscale.answers.diagnose.past import calibration_of
     from gpuscale.render.save import check_target
 
     text, said = calibration_of(a)

@@ -77,7 +77,7 @@ def _demand(case: RunCase, f: Features) -> None:
 
 def _cache_tokens(case: RunCase) -> float | None:
     """Room for the cache in tokens: what the weights leave of the share that the engine takes."""
-    from gpuscale.core.model.flops import kv_bytes_per_token
+    from gpuscale.core.model.layer_shape import kv_bytes_per_token
 
     if case.model is None or case.gpu is None:
         return None

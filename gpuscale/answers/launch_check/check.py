@@ -379,7 +379,7 @@ def _best(case: PlanCase) -> Estimate | None:
 
 def _why(case: PlanCase, estimate: Estimate | None, best: Estimate | None) -> str:
     from gpuscale.answers.training.plan_answer import board_of
-    from gpuscale.core.plan.why import why_worse
+    from gpuscale.core.plan.scan import why_worse
 
     if estimate is None or best is None or estimate.step_s <= best.step_s:
         return ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers import options
 from gpuscale.answers.summary import changed
 from gpuscale.core.dataclasses import Term, dataclass, made_of, term_of
-from gpuscale.core.model.flops import (
+from gpuscale.core.model.layer_shape import (
     ModelFlops,
     cached_elements,
     flop_per_token,
@@ -263,7 +263,7 @@ def _terms(
         "forward_flop_per_token",
         "",
         work,
-        "2 FLOP a weight and token, and the cores of attention (core/model/flops.py)",
+        "2 FLOP a weight and token, and the cores of attention (core/model/layer_shape.py)",
         flops,
         r,
     )
@@ -285,7 +285,7 @@ def _terms(
             "kv_bytes_per_token",
             "",
             "element_bytes * cached_elements",
-            "keys and values, or the latent, of all layers (core/model/flops.py)",
+            "keys and values, or the latent, of all layers (core/model/layer_shape.py)",
             r,
             element_bytes=element,
             cached_elements=cached_elements(spec),

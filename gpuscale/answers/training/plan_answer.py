@@ -22,7 +22,7 @@ from gpuscale.core.plan.records import (
     Remedy,
     estimate,
 )
-from gpuscale.core.plan.why import why_worse
+from gpuscale.core.plan.scan import why_worse
 from gpuscale.core.search.burden import risks
 from gpuscale.core.search.engine import fastest
 from gpuscale.core.search.results import FoundLayout, SearchResult

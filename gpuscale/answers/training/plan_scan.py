@@ -208,7 +208,7 @@ def _slowest_s(scan: PlanScan, case: plan_case.PlanCase, against: Sequence[ScanR
 
 def _step_at_s(case: plan_case.PlanCase, flop_per_s: float) -> float:
     """Step of a case at a rate of each GPU. [s]."""
-    from gpuscale.core.model.flops import model_flop_per_token
+    from gpuscale.core.model.layer_shape import model_flop_per_token
 
     flop = model_flop_per_token(case.loaded.model, case.problem.facts.seq_len) * case.batch_tokens
     return flop / (case.n_gpus * flop_per_s)
@@ -216,7 +216,7 @@ def _step_at_s(case: plan_case.PlanCase, flop_per_s: float) -> float:
 
 def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
     """Size below which the peak rate alone misses the deadline. [1]."""
-    from gpuscale.core.model.flops import model_flop_per_token
+    from gpuscale.core.model.layer_shape import model_flop_per_token
     from gpuscale.core.plan.scan import least_gpus
 
     tokens = request.asked.tokens or loaded.model.training_tokens

@@ -19,7 +19,7 @@ from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.results import Counts
 from gpuscale.core.settings import MATURITY_WORDS, JobSettings
-from gpuscale.core.step.interval import NEAR_FULL_FRAC
+from gpuscale.core.step.ideal import NEAR_FULL_FRAC
 from gpuscale.core.step.moe import unable
 from gpuscale.core.step.terms import part_terms
 from gpuscale.core.words import gb

@@ -88,17 +88,22 @@ def fewest_gpus(
     where no number up to `MOST_GPUS` holds it: more GPUs stop helping.
     """
 
-    def best_at(n: int) -> Fewest | None:
-        best: tuple[float, Layout] | None = None
+    def at(n: int) -> Iterator[tuple[float, Layout]]:  # ever less memory
+        limit = room_bytes
         for tried in _layouts(model, layout, facts, n, gpus_per_node, grow_batch):
-            limit = room_bytes if best is None else best[0]
             total = _total_within(model, tried, parameters, limit)
             if total is not None:
-                best = total, tried
-        return _fewest(*best, gpus_per_node) if best else None
+                yield total, tried
+                limit = total
+
+    def best_at(n: int) -> Fewest | None:
+        for total, least in [*at(n)][-1:]:
+            n_nodes = -(-n // gpus_per_node)
+            return made_of(Fewest, least, n_nodes=n_nodes, total_bytes=total)
+        return None
 
     largest = [n - n % layout.cp for n in (MOST_GPUS, MOST_GPUS * 3 // 4)]
-    if grow_batch and not any(best_at(n) for n in largest):
+    if grow_batch and not any(True for n in largest for _ in at(n)):
         return None
     before = 0
     for n in gpu_counts(gpus_per_node):
@@ -108,10 +113,6 @@ def fewest_gpus(
             return next((f for f in map(best_at, between) if f), found)
         before = n // gpus_per_node * gpus_per_node
     return None
-
-
-def _fewest(total_bytes: float, at: Layout, gpus_per_node: int) -> Fewest:
-    return made_of(Fewest, at, n_nodes=-(-at.n_gpus // gpus_per_node), total_bytes=total_bytes)
 
 
 def _layouts(
@@ -160,6 +161,8 @@ def _total_within(
     acts = layout_activations(model, parameters, layout)
     total = 0.0
     for i, stage in enumerate(stages):
+        if i and stage is stages[i - 1]:
+            continue  # it holds no more micro-batches than the one before
         total = max(total, one_stage(model, stage, i, layout, parameters, acts).total_bytes)
         if total > limit:
             return None

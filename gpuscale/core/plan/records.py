@@ -13,8 +13,7 @@ from gpuscale.core.run.bill import Bill
 from gpuscale.core.run.checkpoint import SaveTime
 from gpuscale.core.run.goodput import Outlook
 from gpuscale.core.run.time import SECONDS_PER_DAY, gpu_hours, rental_usd
-from gpuscale.core.search.families import family
-from gpuscale.core.search.results import Counts
+from gpuscale.core.search.results import Counts, family
 from gpuscale.core.step.records import StepResult
 from gpuscale.core.step.step import step_time
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from gpuscale.core.model.flops import six_p_flop_per_token
+from gpuscale.core.model.layer_shape import six_p_flop_per_token
 
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0

@@ -10,9 +10,8 @@ from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
 from gpuscale.core.rules import against_refused
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import states_floor_bytes
-from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import Problem, peak_bytes
-from gpuscale.core.search.results import make_layout
+from gpuscale.core.search.results import family, make_layout
 from gpuscale.core.search.space import Space, Tail
 from gpuscale.core.stages import stage_kinds
 

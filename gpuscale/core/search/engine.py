@@ -16,10 +16,7 @@ from gpuscale.core.layout import hides_exchange
 from gpuscale.core.rules import against_refused
 from gpuscale.core.search import burden
 from gpuscale.core.search import space as sp
-from gpuscale.core.search.bounds import pipeline_floor_s
-from gpuscale.core.search.families import family
-from gpuscale.core.search.groups import Groups, Recompute
-from gpuscale.core.search.incumbents import Incumbents, Reach
+from gpuscale.core.search.bounds import Groups, Recompute, pipeline_floor_s
 from gpuscale.core.search.problem import (
     Problem,
     exchange_s,
@@ -30,7 +27,16 @@ from gpuscale.core.search.problem import (
     stages_of,
     step_s,
 )
-from gpuscale.core.search.results import INFINITY, FoundLayout, LayoutGroup, SearchResult, Tails
+from gpuscale.core.search.results import (
+    INFINITY,
+    FoundLayout,
+    Incumbents,
+    LayoutGroup,
+    Reach,
+    SearchResult,
+    Tails,
+    family,
+)
 from gpuscale.core.search.space import ProcessGrid, Space, Tail
 from gpuscale.core.step.records import StageTimes, pipeline_s
 from gpuscale.core.step.step import shape_of
@@ -249,8 +255,7 @@ class Walk:
         return found
 
 
-PROGRESS_EVERY = 256
-"""Groups between two reports of progress."""
+PROGRESS_EVERY = 256  # groups between two reports of progress
 
 
 def search(

@@ -14,9 +14,9 @@ from gpuscale.core.memory.peak import layout_activations, one_stage
 from gpuscale.core.rules import RuleFacts
 from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s
+from gpuscale.core.step.data_parallel import copies_s, offloads
 from gpuscale.core.step.layer import BareLayer, LayerParts, bare_layer, head_time, recomputing
 from gpuscale.core.step.moe import DUALPIPE_DISPATCH, FfnTime, ffn_s, unable
-from gpuscale.core.step.offload import copies_s, offloads
 from gpuscale.core.step.records import Hardware, LayerTime, Shape, Software, StageTimes
 from gpuscale.core.step.step import after_passes_s, recomputed, step_terms
 

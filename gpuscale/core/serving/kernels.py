@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.expected import ProductRows, expected_elementwise_time_s, product_time_s
-from gpuscale.core.model.flops import STATE_BYTES_PER_ELEMENT
+from gpuscale.core.model.layer_shape import STATE_BYTES_PER_ELEMENT
 from gpuscale.core.model.params import experts_met_frac
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from gpuscale.core.bounds import Among, Fraction, Measured, Within
 from gpuscale.core.dataclasses import Term, dataclass, term_of, total_of
 from gpuscale.core.formats import edge_bytes, element_bytes, weight_bytes
 from gpuscale.core.model import params
-from gpuscale.core.model.flops import STATE_BYTES_PER_ELEMENT
+from gpuscale.core.model.layer_shape import STATE_BYTES_PER_ELEMENT
 
 if TYPE_CHECKING:
     from gpuscale.core.model.mixers import AnyMixer

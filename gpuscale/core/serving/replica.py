@@ -14,8 +14,9 @@ from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.formats import edge_bytes, number_format, weight_bytes
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import gpu_counts
-from gpuscale.core.model import flops, params
-from gpuscale.core.model.flops import flop_per_token
+from gpuscale.core.model import layer_shape as flops
+from gpuscale.core.model import params
+from gpuscale.core.model.layer_shape import flop_per_token
 from gpuscale.core.run.time import job_time_s
 from gpuscale.core.serving.layouts import checkpoint_formats, n_experts
 from gpuscale.core.serving.memory import EngineMemory, cache_bytes_per_sequence, cache_room

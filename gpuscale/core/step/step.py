@@ -14,14 +14,13 @@ from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.layout import Layout, meant_recompute
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import layout_activations
-from gpuscale.core.model.flops import model_flop_per_token
+from gpuscale.core.model.layer_shape import model_flop_per_token
 from gpuscale.core.model.params import ModelWeights, model_weights
 from gpuscale.core.stages import StageParams, layout_stages
-from gpuscale.core.step.data_parallel import exchanges_s, shards_of
+from gpuscale.core.step.data_parallel import copies_s, exchanges_s, offloads, optimizer_s, shards_of
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
 from gpuscale.core.step.layer import head_time, layer_time
 from gpuscale.core.step.moe import dispatched
-from gpuscale.core.step.offload import copies_s, offloads, optimizer_s
 from gpuscale.core.step.parallel_comm import point_to_point_s, strides
 from gpuscale.core.step.records import (
     Breakdown,

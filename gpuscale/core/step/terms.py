@@ -88,7 +88,7 @@ def _rows(where: str, layout: Layout, sw: Software) -> list[tuple[str, str, str]
         (
             "optimizer_s",
             "",
-            "one pass over weights, gradients and states of a rank (core/step/offload.py)",
+            "one pass over weights, gradients and states of a rank (core/step/data_parallel.py)",
         ),
         (
             "straggler_s",

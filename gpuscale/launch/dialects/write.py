@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.core.dataclasses import asdict
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import Table

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
+from gpuscale.core.dataclasses import fields
 from gpuscale.errors import GpuscaleError, NoLaunch
 from gpuscale.io.calibration import merged
 from gpuscale.io.text import Table

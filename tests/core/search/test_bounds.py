@@ -7,10 +7,9 @@ from test_search_exact import brute_force, of, problem, small
 
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import stage_memories
-from gpuscale.core.search.bounds import peak_floor_bytes, states_floors_bytes
+from gpuscale.core.search.bounds import Groups, peak_floor_bytes, states_floors_bytes
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import fastest, search
-from gpuscale.core.search.groups import Groups
 from gpuscale.core.search.results import LayoutGroup
 from gpuscale.core.search.space import AS_TP, ProcessGrid, Tail, divisors
 

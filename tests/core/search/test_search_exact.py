@@ -23,8 +23,6 @@ from gpuscale.core.search.bounds import peak_floor_bytes, states_floors_bytes
 from gpuscale.core.search.burden import burdens, total
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
-from gpuscale.core.search.families import family
-from gpuscale.core.search.incumbents import Incumbents
 from gpuscale.core.search.problem import (
     Problem,
     micro_batch_s,
@@ -34,7 +32,14 @@ from gpuscale.core.search.problem import (
     stages_of,
     step_s,
 )
-from gpuscale.core.search.results import FAMILY_CUTOFF, FoundLayout, grid_of, make_layout
+from gpuscale.core.search.results import (
+    FAMILY_CUTOFF,
+    FoundLayout,
+    Incumbents,
+    family,
+    grid_of,
+    make_layout,
+)
 from gpuscale.core.search.space import ProcessGrid, Space, Tail, default_space
 from gpuscale.core.step.step import breakdown, model_stages, shape_of, stage_times
 from gpuscale.io.hardware import load_cluster

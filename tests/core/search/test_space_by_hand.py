@@ -10,9 +10,8 @@ from gpuscale.core.plan.pins import MAX_VALUES, select_ints, select_names
 from gpuscale.core.rules import RuleFacts
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.bounds import least_fill, pipeline_floor_s
-from gpuscale.core.search.families import family
 from gpuscale.core.search.problem import without_cp
-from gpuscale.core.search.results import grid_of, make_layout
+from gpuscale.core.search.results import family, grid_of, make_layout
 from gpuscale.core.search.space import (
     AS_TP,
     ProcessGrid,

@@ -1,8 +1,7 @@
 """Kinds of mixer, one class each: keys, weights, FLOP, cache, activations, work, words."""
 
-from gpuscale.core.model.mixers.attention import Attention
+from gpuscale.core.model.mixers.attention import Attention, Mla
 from gpuscale.core.model.mixers.compressed import CompressedAttention
-from gpuscale.core.model.mixers.mla import Mla
 from gpuscale.core.model.mixers.recurrent import (
     GatedDelta,
     LightningAttention,

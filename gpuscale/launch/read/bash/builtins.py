@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import fields as fields_of
-from dataclasses import is_dataclass
 from typing import Any
 
+from gpuscale.core.dataclasses import fields as fields_of
+from gpuscale.core.dataclasses import is_dataclass
 from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE
 from gpuscale.launch.read.bash.sums import NotKnown, total
