@@ -315,6 +315,10 @@ def load_inputs(
 
         loaded = load_model(model)
         specs["model"], warnings = loaded.spec, list(loaded.warnings)
+    if ":" in (dated := str(getattr(question, "software", None))):
+        from gpuscale.io.software import without_dates
+
+        warnings += without_dates(dated)
     if cluster is not None:
         specs["cluster"] = load_cluster(cluster, catalogue)
     if gpu is not None:

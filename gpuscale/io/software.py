@@ -72,16 +72,12 @@ def _read(path: Path, _stamp: int) -> FrameworkFile:
 def framework_habits(arg: str, facts: Mapping[str, str]) -> dict[str, Habit]:
     """Field -> habit of ``NAME[:VERSION]``, those of what the framework is like below its own.
 
-    Raises GpuscaleError where a version is named of a framework whose versions are not known.
+    Raises GpuscaleError where a version, and no date, is named of a framework whose versions are
+    not known.
     """
     name, version = named(arg)
-    if looks_like_path(name):
-        return {}
-    own = load_framework(name)
-    preset = preset_aliases("software").get(name.strip().lower(), "")
-    if own is not None and not (own.habit or own.like) and preset:
-        own = load_framework(preset)  # a dialect alone: the habits of its engine
-    if version and (own is None or not (own.habit or own.like)):
+    own = None if looks_like_path(name) else _with_habits(name)
+    if own is None and version and not _DATE.fullmatch(version):
         raise GpuscaleError(
             f"what {name[:60]} does by version is not known here", f"--software {name[:60]}"
         )
@@ -92,6 +88,22 @@ def framework_habits(arg: str, facts: Mapping[str, str]) -> dict[str, Habit]:
     base = framework_habits(f"{own.like}:{day}" if day else own.like, facts) if own.like else {}
     inherited = {k: replace(h, note=h.note or f"from {own.like}") for k, h in base.items()}
     return {**inherited, **habits_of(own.habit, facts, at)}
+
+
+def _with_habits(name: str) -> FrameworkFile | None:
+    """File with the habits of a name: its own, or its engine's where it is a dialect alone."""
+    other = preset_aliases("software").get(name.strip().lower(), "")
+    found = (load_framework(n) for n in (name, other) if n)
+    return next((own for own in found if own and (own.habit or own.like)), None)
+
+
+def without_dates(arg: str) -> list[str]:
+    """Say that the date of ``NAME:DATE`` changes nothing, where no versions of it are known."""
+    found = named(arg) if "," not in arg else Named("")
+    if not found.version or _with_habits(found.name):
+        return []
+    what, then = found.name[:60], found.version
+    return [f"what {what} did in {then} is not known here: it is taken as it is today"]
 
 
 def day_of(arg: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 from gpuscale.core.habits import Habit, habits_of, version_at, version_key
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_names
-from gpuscale.io.software import framework_habits, load_framework, named, older_ways
+from gpuscale.io.software import framework_habits, load_framework, named, older_ways, without_dates
 
 
 @pytest.mark.parametrize("name", preset_names("framework"))
@@ -40,6 +40,9 @@ def test_versions_of_trl():
         named("trl:old")
     with pytest.raises(GpuscaleError, match="by version is not known"):
         framework_habits("easylm:0.9", {})
+    assert framework_habits("easylm:2023-08", {}) == {}  # a date: taken as it is today
+    assert "did in 2023-08" in without_dates("easylm:2023-08")[0]
+    assert without_dates("trl:2023-08") == without_dates("easylm") == []
 
 
 def test_a_name_without_a_version_may_be_an_older_stack():
