@@ -77,7 +77,7 @@ def framework_habits(arg: str, facts: Mapping[str, str]) -> dict[str, Habit]:
     """
     name, version = named(arg)
     own = None if looks_like_path(name) else _with_habits(name)
-    if own is None and version and not _DATE.fullmatch(version):
+    if own is None and version and not re.fullmatch(_DATE, version):
         raise GpuscaleError(
             f"what {name[:60]} does by version is not known here", f"--software {name[:60]}"
         )
