@@ -1,5 +1,6 @@
 """Settings of every test: a number that is not finite is a bug; no person's own environment."""
 
+import gc
 import os
 import sys
 import time
@@ -21,6 +22,9 @@ settings.load_profile("any-machine")
 # Modules are compiled once, not once a process and once a run.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Ten thousand tests stay in memory: they are looked through less often for what can be freed.
+gc.set_threshold(100_000, 20, 20)
 
 os.environ["GPUSCALE_STRICT"] = "1"
 os.environ["GPUSCALE_SHOW"] = "all"  # tests read whole answers; tests/cli/test_layers.py, summaries

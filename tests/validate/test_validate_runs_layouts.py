@@ -54,6 +54,7 @@ def by(rows, **classes):
     return [r for r in rows if all(r.classes.get(k) == v for k, v in classes.items())]
 
 
+@pytest.mark.slow
 def test_every_row_has_a_line_and_nearly_all_a_prediction(scored):
     assert len(scored) == len(read_rows(own_copy("training_runs"))) == 953
     predicted = [row for row in scored if row.predicted is not None]
@@ -75,6 +76,7 @@ TARGETS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("classes", "limit"), TARGETS)
 def test_error_on_the_own_copy(counted, classes, limit):
     summary = summarise(by(counted, **classes))
@@ -83,6 +85,7 @@ def test_error_on_the_own_copy(counted, classes, limit):
     assert summary.mape_frac <= limit
 
 
+@pytest.mark.slow
 def test_the_stated_interval_holds_about_80_percent(counted, scored):
     """Of sources left out of the fit (tools/fit_step_intervals.py); of those it has seen, more."""
     for rows in (counted, by(counted, dense_or_moe="dense"), by(counted, dense_or_moe="moe")):
