@@ -158,10 +158,6 @@ def _row(kind: str, name: str) -> Table:
     return found
 
 
-def _tuned_share(said: Iterable[str], n_gpus: int) -> float:
-    return tuned_probability(interval_table()["posterior"], said, n_gpus)
-
-
 def maturity_of(
     software: SoftwareSpec,
     has_experts: bool,
@@ -174,17 +170,13 @@ def maturity_of(
     Of a job of which nobody says it: of tuned jobs and of those as the software comes, together,
     as likely as what is `said` of the job (``evidence``) and its size make the one and the other.
     """
+    way, share = _way(software, has_experts, name or software.maturity), None
     if name is None and software.maturity != "tuned":
-        share = _tuned_share(said, n_gpus)
-        tuned, usual = (_way(software, has_experts, k) for k in ("tuned", software.maturity))
-        return _maturity("unsaid", mixed(tuned, usual, share), share)
-    way = _way(software, has_experts, name or software.maturity)
-    if name in (None, "tuned") and software.maturity == "tuned":  # recipes of its vendor
+        share = tuned_probability(interval_table()["posterior"], said, n_gpus)
+        way, name = mixed(_way(software, has_experts, "tuned"), way, share), "unsaid"
+    elif name in (None, "tuned") and software.maturity == "tuned":  # recipes of its vendor
         way = Way(way.median, 0.0, 0.0)
-    return _maturity(name or software.maturity, way)
-
-
-def _maturity(name: str, way: Way, share: float | None = None) -> Maturity:
+    name = name or software.maturity
     return Maturity(name, exp(way.median), way.faster, way.slower, share)
 
 
@@ -241,8 +233,9 @@ def settled(
     name = settings.maturity or software.maturity
     if not model.has_experts:
         return settings
-    said = evidence(cluster.gpu, model.has_experts)
-    if settings.maturity is None and _tuned_share(said, degrees.n_gpus) > 0.5:
+    said = evidence(cluster.gpu, has_experts=True)
+    odds = interval_table()["posterior"]
+    if settings.maturity is None and tuned_probability(odds, said, degrees.n_gpus) > 0.5:
         name = "tuned"
     if settings.balance is None:
         settings = replace(settings, balance=_row("moe", name)["balance"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import exp
 from typing import Any
 
 from gpuscale.answers.saved import CHOSEN, said_by
 from gpuscale.answers.training.memory_verdict import loss_moves
 from gpuscale.answers.training.plan_case import PlanCase, families_apart, less_safe, prospect_of
 from gpuscale.answers.training.plan_request import Request
-from gpuscale.answers.training.plan_text import by_maturity, taken, taken_of
+from gpuscale.answers.training.plan_text import by_maturity, seconds, taken, taken_of
 from gpuscale.core.dataclasses import asdict, dataclass, made_of, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import LimitRow, limits_board
@@ -29,7 +30,7 @@ from gpuscale.core.search.results import FoundLayout, SearchResult
 from gpuscale.core.step.operators import peak_flop_per_s
 from gpuscale.core.verdict import deciding
 from gpuscale.io.jobs import step_interval
-from gpuscale.io.step import memory_interval_factor, one_peak
+from gpuscale.io.step import interval_table, memory_interval_factor, one_peak
 from gpuscale.io.toml_out import table_to_toml
 
 
@@ -151,12 +152,18 @@ def plan_result(
 
 
 def _decides(case: PlanCase, request: Request, best: Estimate) -> str:
-    """Ask for the loss kernel where nobody said it and it decides whether the layout fits."""
-    if not best.fits or request.asked.job_settings.loss is not None:
-        return ""
-    p, named = case.problem.memory_parameters, bool(request.asked.software)
-    moves = loss_moves(case.problem.memory_facts, best.layout, p, named)
-    return deciding(moves, best.peak_bytes, best.capacity_bytes, best.layout.seq_len)
+    """Ask for the loss kernel, where it decides whether the layout fits, and for the framework."""
+    asked, p, found = request.asked, case.problem.memory_parameters, []
+    if best.fits and asked.job_settings.loss is None:
+        moves = loss_moves(case.problem.memory_facts, best.layout, p, bool(asked.software))
+        found = [deciding(moves, best.peak_bytes, best.capacity_bytes, best.layout.seq_len)]
+    way, row = case.problem.software.maturity, interval_table()["maturity"]["eager/as-it-comes"]
+    if best.fits and not asked.software and way.tuned_probability is not None:
+        usual, slow = row["median"] * best.step_s / way.factor, exp(row["slower"])
+        own = f"--software: {seconds(best.step_s)} with {case.loaded.specs['software'].name}"
+        others = f"others as they come {seconds(usual)}, up to {seconds(usual * slow)}"
+        found.append(f"{own}; {others}")
+    return "; ".join(filter(None, found))
 
 
 @dataclass(frozen=True, slots=True)
