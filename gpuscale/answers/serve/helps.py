@@ -58,8 +58,8 @@ def helps(asked: Serve, case: ServeCase, best: FoundReplica) -> list[Point]:
     return points + [Point("would help", lines)] * bool(told)
 
 
-VERSION_MATTERS = 1.2
-"""Factor of the cache or of the rate from which the version of an engine is asked for."""
+VERSION_MATTERS = 1.3
+"""Factor of cache or rate from which an engine's version is asked for: of a mixture's interval."""
 
 
 def version_decides(asked: Serve, case: ServeCase, best: FoundReplica) -> str:
