@@ -529,3 +529,52 @@ def test_axolotl_quantises_the_experts_of_llama4():
     )
     # axolotl examples/llama-4/scout-qlora-single-h100.yaml: runs on one of 80 GB
     assert linear < 90e9 < 200e9 < whole
+
+
+def answered(command):
+    done = invoke(*command.split(), "--json")
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)["result"]
+
+
+def test_bitsandbytes_is_sharded_in_4_bits_since_2024_and_in_8_never():
+    job = (
+        "memory llama2-70b --method qlora --gpu rtx-3090 --gpus 4 --seq-len 512 --software axolotl"
+    )
+    assert answered(job)["layout"]["zero_stage"] == 3
+    before = answered(f"{job}:2023-12")
+    assert before["layout"]["zero_stage"] < 3 and before["peak_bytes"] > before["capacity_bytes"]
+    eight = answered("memory llama1-13b --method lora --base int8 --gpu rtx-3080 --gpus 4")
+    assert eight["layout"]["zero_stage"] < 3 and not eight["fits"]
+
+
+def test_weights_in_fp32_are_said_by_the_option_that_decides():
+    job = "memory qwen3-1.7b --method full --gpu h100 --seq-len 512 --micro-batch 1 --software"
+    bf16, fp32 = (answered(f"{job} hf-trainer --base {kind}") for kind in ("bf16", "fp32"))
+    kept = [sum(r["expected"][f"{n}_bytes"] for n in ("base", "optimizer")) for r in (bf16, fp32)]
+    assert kept[1] == pytest.approx(2 * kept[0])
+    old = answered(f"{job} hf-trainer:2023-06 --base bf16")  # adamw_hf: one parameter at a time
+    new = answered(f"{job} hf-trainer:2024-02 --base bf16")
+    steps = [r["expected"]["peaks"]["optimizer step"] for r in (old, new)]
+    assert steps[1] - steps[0] == pytest.approx(2 * bf16["trained_params"], rel=0.05)
+
+
+def test_the_first_grpo_of_trl_takes_a_micro_batch_of_prompts():
+    job = "memory qwen2.5-7b --method grpo --gpu h100 --gpus 8 --zero 3 --micro-batch 1 --group 4"
+    first, later = (answered(f"{job} --software trl:{version}") for version in ("0.14", "0.15"))
+    assert first["peak_bytes"] > 1.5 * later["peak_bytes"]
+
+
+def test_rows_may_be_shorter_than_where_a_framework_cuts_them():
+    job = "memory llama3-8b --method lora --gpu h100 --software llama-factory"
+    cut, said = answered(job), answered(f"{job} --seq-len 2048")
+    assert cut["step_s"] == said["step_s"] and cut["step_low_s"] < said["step_low_s"] / 1.5
+    assert any("shorter ones take less" in line for line in cut["taken"])
+
+
+def test_the_trainer_splits_no_layer_unasked_and_a_plan_tells_its_batch():
+    plan = "plan llama2-13b --gpus 16 --gpu a100 --software hf-trainer"
+    assert answered(plan)["layout"]["tp"] == 1
+    assert answered(f"{plan} --tp 2")["layout"]["tp"] == 2
+    tuned = answered("plan llama3-8b --method lora --gpu h100 --gpus 1")
+    assert "steps of 16 sequences (--global-batch)" in tuned["taken"]
