@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = (
     "__version__ Answer GpuscaleError calibrate checkpoint collective compare diagnose explain "
     "load_cluster load_gpu load_model matmul_time memory model network plan roofline serve study "
-    "timeline"
+    "timeline validate"
 ).split()
 
 

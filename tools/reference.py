@@ -214,16 +214,18 @@ def api_page() -> str:
         "is imported when a function is called. A `Value` is a number in SI units or a text with a "
         "unit. `gpuscale.GpuscaleError` is raised for what the command line would refuse.",
     ]
-    names = [n for n in (*public[1:], "validate") if inspect.isfunction(getattr(api, n))]
+    names = [n for n in public[1:] if inspect.isfunction(getattr(api, n))]
     for name in sorted(names, key=lambda n: n.startswith("load_")):
-        where = "gpuscale.api" if name == "validate" else "gpuscale"
         found = getattr(api, name)
         first = [
             p.name
             for p in inspect.signature(found).parameters.values()
             if p.kind is p.POSITIONAL_OR_KEYWORD
         ]
-        parts += [f"## {where}.{name}", f"```python\n{where}.{name}({', '.join(first)}, ...)\n```"]
+        parts += [
+            f"## gpuscale.{name}",
+            f"```python\ngpuscale.{name}({', '.join(first)}, ...)\n```",
+        ]
         parts += _described(found)
     parts += ["## gpuscale.Answer", *_described(Answer)]
     rows = []
@@ -324,7 +326,7 @@ def causes_page() -> str:
             lines.append(f"**Size.** {c.size[0]:g} to {c.size[1]:g} times{usual}.")
         test = f"{c.test}: {c.shows_if} if it is this, else {c.shows_else}"
         lines += [f"**Test** ({c.cost}). {test}.", f"**Remedy.** {c.remedy}."]
-        lines += [f"In {where}: `{words}`." for where, words in c.words.items()]
+        lines += [f"In gpuscale: `{words}`." for where, words in c.words.items()]
         lines.append(f"**Source.** {c.source}.")
         parts += [f"### {c.word}", "  \n".join(lines)]
     return "\n\n".join(parts) + "\n"

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from gpuscale.answers.ask import Question, Swept, fields_of
-from gpuscale.core.dataclasses import dataclass, field, fields
+from gpuscale.core.dataclasses import Term, dataclass, field, fields
 from gpuscale.errors import GpuscaleError, typo_of
 
 if TYPE_CHECKING:
     from gpuscale.answers.requirements import Requirement, RequirementVerdict
-    from gpuscale.core.dataclasses import Term
     from gpuscale.render.document import Document, Point
 
 P = ParamSpec("P")

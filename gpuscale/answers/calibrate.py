@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Calibrated, text
 from gpuscale.core.dataclasses import KW_ONLY, dataclass
+from gpuscale.core.quantity import format_si
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.evidence.records import FitLine
+from gpuscale.evidence.records import FitLine, ScoredRow, unpredicted
 from gpuscale.meant import packaged
+from gpuscale.render.document import Block, Column, Document, Table, Text
 from gpuscale.render.save import check_target
-
-if TYPE_CHECKING:
-    from gpuscale.evidence.records import ScoredRow
-    from gpuscale.render.document import Block, Document
 
 TEMPLATES: dict[str, str] = packaged("templates.toml")
 """Header and one example row of each file that can be given."""
@@ -75,8 +73,6 @@ def _answer(asked: Calibrate) -> Document:
 
 
 def _template(kind: str) -> Document:
-    from gpuscale.render.document import Document, Text
-
     if kind not in TEMPLATES:
         raise unknown_name("template", kind, TEMPLATES, f"known: {', '.join(TEMPLATES)}")
     text = TEMPLATES[kind]
@@ -133,7 +129,6 @@ def _parsed(path: str, parse: Callable[..., Any], notes: list[str]) -> list[Any]
 
 
 def _steps(path: str, notes: list[str]) -> list[ScoredRow]:
-    from gpuscale.evidence.records import unpredicted
     from gpuscale.evidence.score_runs import predict_run_rows
 
     rows = predict_run_rows(path)
@@ -152,10 +147,8 @@ def _steps(path: str, notes: list[str]) -> list[ScoredRow]:
 def _document(
     asked: Calibrate, overlay: dict[str, object], lines: list[FitLine], notes: list[str]
 ) -> Document:
-    from gpuscale.core.quantity import format_si
     from gpuscale.io.calibration import load_calibration, merged
     from gpuscale.io.toml_out import table_to_toml
-    from gpuscale.render.document import Column, Document, Table, Text
 
     overlay = merged(load_calibration(asked.calibration), overlay)
     text = table_to_toml({"made_by": "gpuscale calibrate", **overlay})

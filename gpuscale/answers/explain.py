@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import Term, asdict, dataclass
 from gpuscale.errors import unknown_name
 from gpuscale.io.text import Table, parse_toml, read_text
-from gpuscale.render.document import Document
+from gpuscale.render.document import Block, Document, Facts, Text, amount, node_of
 
 FOLDER = Path(__file__).resolve().parent.parent / "textbook" / "glossary"
 TOPICS = ("speed", "network", "parallel", "serving")
@@ -121,8 +121,6 @@ def _list() -> Document:
 
 
 def _show(entry: Entry) -> Document:
-    from gpuscale.core.dataclasses import Term, asdict
-    from gpuscale.render.document import Block, Facts, Text, amount, node_of
     from gpuscale.textbook.evaluate import ARITHMETIC, evaluate
 
     inputs = {name: float(value) for name, value in entry.inputs.items()}

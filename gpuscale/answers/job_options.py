@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Converted, Question, amount, text, whole
 from gpuscale.core import settings
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import dataclass, made_of
 from gpuscale.errors import unknown_name
 
 AS_IT_COMES = "[default: as the software comes]"
@@ -147,8 +147,6 @@ class JobOptions(KernelOptions):
     @property
     def job_settings(self) -> settings.JobSettings:
         """What is set, as one record."""
-        from gpuscale.core.dataclasses import made_of
-
         return made_of(
             settings.JobSettings,
             self,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.text import read_text, shown_name
 from gpuscale.launch.found import written_frameworks
 
 if TYPE_CHECKING:
@@ -146,7 +147,6 @@ class Launch(Question):
         Raises GpuscaleError for what no answer says: one may have been edited.
         """
         from gpuscale.io.models import parse_json
-        from gpuscale.io.text import read_text, shown_name
 
         saved = parse_json(read_text(self.plan), shown_name(self.plan))
         try:

@@ -10,16 +10,14 @@ from gpuscale.answers.saved import LAYOUT, OPTIONS
 from gpuscale.core import rules
 from gpuscale.core.dataclasses import replace
 from gpuscale.core.habits import ANY
-from gpuscale.core.layout import DEFAULT_CONTEXT
+from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
 from gpuscale.core.search.space import powers_of_two
-from gpuscale.core.settings import NO_SETTINGS
+from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.errors import GpuscaleError, RuleError, unknown_name
 from gpuscale.io.software import capabilities_of, load_software, ranks_of, settle
 
 if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
     from gpuscale.core.rules import Broken, RuleFacts
-    from gpuscale.core.settings import JobSettings
     from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
@@ -173,8 +171,6 @@ def refuse_illegal(
     settings: JobSettings = NO_SETTINGS,
 ) -> None:
     """Refuse a layout that the framework cannot run, alone or with what is trained and set."""
-    from gpuscale.io.software import capabilities_of
-
     soft = capabilities_of(software)
     facts = rules.facts_of(model, layout.seq_len, layout.global_batch_size, layout.n_gpus, soft)
     facts = replace(facts, trained=trained, settings=settings)
@@ -200,8 +196,6 @@ def is_legal(
 
 def refuse_settings(software: SoftwareSpec, settings: JobSettings) -> None:
     """Refuse settings that the framework does not have, or that go with no layout."""
-    from gpuscale.io.software import capabilities_of
-
     soft = capabilities_of(software)
     why = settings.against(soft) or settings.refused_by(1, 1, 2, "none")
     if settings.bucket_params and not software.bucket_params:

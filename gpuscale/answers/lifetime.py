@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, Asked, Converted, Question, amount, text
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import dataclass, made_of
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
@@ -150,7 +150,6 @@ def conditions_of(
 
     `end`: "", or "low" or "high" of what is lost, of what nobody said.
     """
-    from gpuscale.core.dataclasses import made_of
     from gpuscale.core.run.goodput import RunConditions
     from gpuscale.io.run import recovery_s, row
     from gpuscale.specs.run import PeopleRow

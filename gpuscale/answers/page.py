@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.answers.answer import ask
 from gpuscale.answers.ask import Question, fields_of
@@ -13,13 +14,9 @@ from gpuscale.answers.table import question_of
 from gpuscale.core.words import EVENT_KINDS
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import preset_names
+from gpuscale.render.document import Document
 from gpuscale.render.palette import WORDS
 from gpuscale.render.text import plain, to_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuscale.render.document import Document
 
 
 @lru_cache(maxsize=8)

@@ -7,11 +7,32 @@ from typing import Any, ClassVar
 
 from gpuscale.answers import ask
 from gpuscale.answers.ask import Asked, Converted, texts
-from gpuscale.core.dataclasses import KW_ONLY, dataclass
+from gpuscale.core.dataclasses import KW_ONLY, dataclass, fields
 from gpuscale.errors import GpuscaleError, unknown_name
-from gpuscale.render.document import Block, Document
-from gpuscale.textbook.evaluate import CheckedAnswer, QuizQuestion, Statement
-from gpuscale.textbook.explain import QuotedFigure, Step
+from gpuscale.render.document import Block, Column, Document, Facts, Table, Text
+from gpuscale.textbook import evaluate
+from gpuscale.textbook.evaluate import (
+    DOCUMENTS,
+    CheckedAnswer,
+    ExpressionError,
+    QuizQuestion,
+    Statement,
+    compact,
+    load_questions,
+    matches,
+    select,
+)
+from gpuscale.textbook.explain import (
+    DIMENSION,
+    QuotedFigure,
+    Step,
+    exact_text,
+    explain,
+    note_text,
+    stated_text,
+    term,
+    value_text,
+)
 
 ONLY = ("agrees", "rounded", "wrong", "ambiguous")
 _COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguous": "ambiguous"}
@@ -19,8 +40,6 @@ _COUNTED = {"agrees": "agree", "rounded": "rounded", "wrong": "wrong", "ambiguou
 
 def complete_id(incomplete: str) -> list[str]:
     """Ids of answers."""
-    from gpuscale.textbook.evaluate import load_questions
-
     return [q.id for q in load_questions() if q.id.startswith(incomplete)]
 
 
@@ -93,8 +112,6 @@ class QuizAnswer:
 
 
 def _answer(asked: Quiz) -> Document:
-    from gpuscale.textbook.evaluate import DOCUMENTS, load_questions, select
-
     only, document = asked.only, asked.document
     if document is not None and document not in DOCUMENTS:
         raise unknown_name("document", document, DOCUMENTS, f"known: {', '.join(DOCUMENTS)}")
@@ -111,9 +128,6 @@ def _answer(asked: Quiz) -> Document:
 
 
 def _row(answer: CheckedAnswer) -> dict[str, Any]:
-    from gpuscale.core.dataclasses import fields
-    from gpuscale.textbook.explain import note_text
-
     q = answer.question
     held = {f.name: getattr(q, f.name, getattr(answer, f.name, None)) for f in fields(QuizRow)}
     more = {"stated_unit": q.stated_unit or None, "stated_in_unit": q.stated_si}
@@ -121,11 +135,8 @@ def _row(answer: CheckedAnswer) -> dict[str, Any]:
 
 
 def _listed(questions: tuple[QuizQuestion, ...], inputs: dict[str, Any]) -> Document:
-    from gpuscale.render.document import Column, Table
-    from gpuscale.textbook.evaluate import answer, load_reference
-
-    reference = load_reference()
-    answers = [answer(q, reference) for q in questions]
+    reference = evaluate.load_reference()
+    answers = [evaluate.answer(q, reference) for q in questions]
     rows = [_row(a) for a in answers]
     counts = {v: sum(a.question.verdict == v for a in answers) for v in ONLY}
     matched = sum(a.matched for a in answers)
@@ -158,8 +169,6 @@ def _blocks(answers: list[CheckedAnswer], matched: int, counts: dict[str, int]) 
     """Tables by document and section, the notes under each, the summary last."""
     from itertools import groupby
 
-    from gpuscale.render.document import Text
-
     blocks: list[Block] = []
     for document, of_document in groupby(answers, key=lambda a: a.question.document):
         group = list(of_document)
@@ -179,9 +188,6 @@ def _blocks(answers: list[CheckedAnswer], matched: int, counts: dict[str, int]) 
 
 
 def _section(title: str, answers: list[CheckedAnswer]) -> list[Block]:
-    from gpuscale.render.document import Column, Facts, Table
-    from gpuscale.textbook.explain import exact_text, note_text, stated_text
-
     names = ("id", "question", "stated", "exact", "verdict")
     columns = [Column(key, key, right=key in ("stated", "exact")) for key in names]
     rows = []
@@ -199,8 +205,6 @@ def _section(title: str, answers: list[CheckedAnswer]) -> list[Block]:
 
 def _compared(a: CheckedAnswer) -> list[tuple[str, str, str]]:
     """Compare what the document says with what is computed."""
-    from gpuscale.textbook.explain import DIMENSION, exact_text, stated_text, value_text
-
     q = a.question
     verdict = {"wrong": "WRONG in the document"}.get(q.verdict, q.verdict)
     within = f"within {a.tolerance_frac:g} relative" if a.tolerance_frac else "exactly"
@@ -216,15 +220,11 @@ def _compared(a: CheckedAnswer) -> list[tuple[str, str, str]]:
 
 def _explained(question: QuizQuestion) -> Document:
     """One answer with formula, call, numbers put in, and the origin of each figure."""
-    from gpuscale.render.document import Facts, Text
-    from gpuscale.textbook.evaluate import ExpressionError, load_reference, matches
-    from gpuscale.textbook.explain import explain, note_text, term
-
     try:
         found = explain(question)
     except ExpressionError as error:
         raise GpuscaleError(f"{question.id} cannot be computed: {error}") from None
-    expected, tolerance = load_reference()[question.id]
+    expected, tolerance = evaluate.load_reference()[question.id]
     matched = matches(found.exact, expected, tolerance)
     answer = CheckedAnswer(question, found.exact, matched, expected, tolerance)
     answer_term = term(question, found)
@@ -262,8 +262,6 @@ def _explained(question: QuizQuestion) -> Document:
 
 def _full(value: Any, unit: str) -> str:
     """Twelve digits of a number; other values as they are, records by their fields."""
-    from gpuscale.textbook.evaluate import compact
-
     if isinstance(value, (bool, str)):
         return str(value)
     if isinstance(value, (int, float)):

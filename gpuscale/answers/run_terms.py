@@ -6,12 +6,11 @@ from math import isinf
 from typing import TYPE_CHECKING
 
 from gpuscale.core.dataclasses import Term, dataclass, term_of
-from gpuscale.core.run.checkpoint import GPUS_PER_NODE
+from gpuscale.core.run.checkpoint import GPUS_PER_NODE, Saver, SaveTime, Store, exact_interval_s
 from gpuscale.core.run.time import SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from gpuscale.core.run.bill import Bill
-    from gpuscale.core.run.checkpoint import Saver, SaveTime, Store
     from gpuscale.core.run.goodput import Outlook, RunConditions
 
 DALY = "Daly 2006, doi:10.1016/j.future.2004.11.016, exponential failures"
@@ -66,7 +65,6 @@ def _goodput(found: Outlook, met: RunConditions) -> Term:
 
 
 def _interval(found: Outlook, met: RunConditions) -> Term:
-    from gpuscale.core.run.checkpoint import exact_interval_s
     from gpuscale.core.run.goodput import MOST_SAVES
 
     g = found.goodput

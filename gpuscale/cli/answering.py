@@ -16,13 +16,12 @@ from gpuscale.answers.ask import Question, fields_of
 from gpuscale.answers.progress import listen
 from gpuscale.cli.failures import complain, one_line
 from gpuscale.cli.help import FORMATS, SHOWN
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.errors import Exit, GpuscaleError, MissingFile, unknown_name
-from gpuscale.render.document import named, usual
+from gpuscale.render.document import Document, named, usual
 
 if TYPE_CHECKING:
     from gpuscale.answers.requirements import Requirement
-    from gpuscale.render.document import Document
 
 
 def answered(question: type[Question], given: dict[str, Any]) -> Exit:
@@ -140,7 +139,6 @@ def _with_pictures(document: Document) -> Document:
     """Add the pictures in letters at the end."""
     import shutil
 
-    from gpuscale.core.dataclasses import replace
     from gpuscale.render.pictures_known import pictures
     from gpuscale.render.terminal import drawn
 

@@ -13,6 +13,7 @@ from gpuscale.answers.ask import Asked, WhatIf, fields_of, text
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.foreign import clean
 from gpuscale.io.presets import checked
 from gpuscale.render.document import Block, Column, Document, Table, Text
 
@@ -154,8 +155,6 @@ def run_job(job: JobCheck, shared: Sequence[str] = (), said: str = "") -> JobOut
 def to_junit(outcomes: list[JobOutcome]) -> str:
     """Write a report in JUnit's XML."""
     from xml.etree import ElementTree as Xml
-
-    from gpuscale.foreign import clean
 
     counts = {v: str(sum(o.verdict == v for o in outcomes)) for v in ("failed", "error")}
     suite = Xml.Element(

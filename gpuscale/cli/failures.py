@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from gpuscale.answers.ask import fields_of
 from gpuscale.answers.table import COMMANDS, called, owners, question_of
 from gpuscale.errors import GpuscaleError, typo_of
 
@@ -51,7 +52,6 @@ def usage_error(error: Any) -> GpuscaleError:
 
 def _extra(text: str, command: str) -> str:
     """Say what arguments too many mean: the rest of a name, a GPU, how many, or a size."""
-    from gpuscale.answers.ask import fields_of
     from gpuscale.io.presets import find_preset
 
     extras, said = text.rpartition("(")[2].rstrip(") ").split(), words()

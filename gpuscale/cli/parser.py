@@ -40,7 +40,6 @@ def completer(kind: str | Completer) -> Completer | None:
 
 def _starting(kinds: tuple[str, ...]) -> Completer:
     def complete(incomplete: str) -> list[str]:
-        from gpuscale.errors import GpuscaleError
         from gpuscale.io.presets import known_names, normalised
 
         start = normalised(incomplete)

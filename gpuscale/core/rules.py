@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.dataclasses import NamedTuple, dataclass, field
 from gpuscale.core.habits import ANY, Capabilities, holds
-from gpuscale.core.layout import CONTEXT_KINDS
+from gpuscale.core.layout import CONTEXT_KINDS, Layout
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.core.stages import splits_by_length
 
 if TYPE_CHECKING:
-    from gpuscale.core.layout import Layout
     from gpuscale.specs.model import ModelSpec
 
 

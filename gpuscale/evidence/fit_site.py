@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscale.core.dataclasses import replace
-from gpuscale.core.kernel.calibration import LogAxis, MatmulCalibration
+from gpuscale.core.kernel.calibration import LogAxis, MatmulCalibration, PlaneTable
 from gpuscale.core.network.calibration import (
     KIND,
     FabricCalibration,
@@ -217,8 +217,6 @@ def _left(rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration]) -> l
 def _domain_op(
     rows: Sequence[CollectiveRow], links: dict[str, LinkCalibration], link: str, kind: str
 ) -> tuple[OpCalibration, Overlay]:
-    from gpuscale.core.kernel.calibration import PlaneTable
-
     old = links[link].op(kind)
     scale = collective_fit.RANK_SCALE
     points = [(math.log(r.size_bytes), scale * math.log(r.n_ranks)) for r in rows]

@@ -16,7 +16,8 @@ from gpuscale.core.network.calibration import FabricCalibration, collective_inte
 from gpuscale.core.network.expected import RankGroup, group_time_s
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import ScoredRow
-from gpuscale.evidence.rows_named import Row, Rows, meaning, number, rows_of, whole
+from gpuscale.evidence.rows_named import Row, Rows, gpu_preset, meaning, number, rows_of, whole
+from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.specs.hardware import GpuSpec
 
 
@@ -63,9 +64,6 @@ class GemmRow:
 @lru_cache(maxsize=64)
 def measured_gpu(name: str) -> GpuSpec | None:
     """Preset of a GPU as a row of measurements prints it; None for an unknown one."""
-    from gpuscale.evidence.rows_named import gpu_preset
-    from gpuscale.io.hardware import load_gpu
-
     try:
         return load_gpu(name)
     except GpuscaleError:
@@ -255,7 +253,6 @@ def nics_of(fabric: str, gpus_per_node: int, default: float) -> tuple[float, flo
 def collective_row(row: Row, index: int) -> CollectiveRow:
     """Read one row. Raises GpuscaleError for one that cannot be predicted."""
     from gpuscale.io.calibration import inner_link, network_class
-    from gpuscale.io.hardware import load_cluster
 
     op = meaning("collective", row.get("op", "").replace("_", "-"))
     if op is None:

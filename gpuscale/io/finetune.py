@@ -9,6 +9,7 @@ from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import FinetuneParameters, kept_in
 from gpuscale.core.finetune.rl_estimate import RolloutEngine
 from gpuscale.core.finetune.rl_step import RlCosts
+from gpuscale.core.serving.records import Replica
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import checked, shipped
@@ -104,7 +105,6 @@ def rl_engine(
 
     `weights`: their format. `share`: of a GPU's memory, where training has the rest; None: its own.
     """
-    from gpuscale.core.serving.records import Replica
     from gpuscale.io.serving import serving_site
 
     gpu = cluster.gpu

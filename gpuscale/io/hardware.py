@@ -17,7 +17,7 @@ from gpuscale.io.presets import (
     preset_names,
     preset_path,
 )
-from gpuscale.io.text import STDIN, Table, shown_name
+from gpuscale.io.text import STDIN, Table, read_toml, shown_name
 from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, said_by_driver
 
 if TYPE_CHECKING:
@@ -218,8 +218,6 @@ def _beside(where: str, gpu: str) -> GpuSpec:
 
 
 def _read(arg: str) -> tuple[Table, str]:
-    from gpuscale.io.text import read_toml
-
     return read_toml(arg), shown_name(arg)
 
 

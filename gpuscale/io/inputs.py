@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.errors import GpuscaleError, typo_of, unknown_name
 from gpuscale.io.hardware import load_cluster, load_gpu
-from gpuscale.io.text import Table
+from gpuscale.io.presets import spec_error
+from gpuscale.io.text import Table, parse_toml
 
 if TYPE_CHECKING:
     from gpuscale.specs.fields import Spec
@@ -176,15 +177,11 @@ def _value(setting: Setting) -> Any:
         return None
     if text[0] not in "[{":
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] in "\"'" else text
-    from gpuscale.io.text import parse_toml
-
     return parse_toml(f"value = {text}", f"--set {_shown(setting.key)}").get("value")
 
 
 def _rebuild(spec: S, prefix: str, table: Table) -> S:
     import pydantic
-
-    from gpuscale.io.presets import spec_error
 
     if isinstance(table.get("gpu"), str):
         from gpuscale.io.hardware import load_gpu

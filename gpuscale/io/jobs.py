@@ -12,11 +12,11 @@ from gpuscale.core.memory.parameters import parameters_of
 from gpuscale.core.rules import RuleFacts, facts_of
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import NO_SETTINGS, JobSettings, Maturity, Way, mixed, tuned_probability
-from gpuscale.core.step.ideal import RACK_DOMAIN
+from gpuscale.core.step.ideal import RACK_DOMAIN, beyond_measured, interval, interval_classes
 from gpuscale.core.step.step import step_time
 from gpuscale.io.calibration import site_factor
 from gpuscale.io.software import capabilities_of, software_record
-from gpuscale.io.step import interval_table, step_hardware
+from gpuscale.io.step import interval_table, interval_widths, step_hardware
 from gpuscale.io.text import Table
 
 if TYPE_CHECKING:
@@ -122,9 +122,6 @@ def step_interval(
     the class. `software`:
     name of the framework family. `layout`: tensor parallelism beyond a node is a class of its own.
     """
-    from gpuscale.core.step.ideal import beyond_measured, interval, interval_classes
-    from gpuscale.io.step import interval_widths
-
     classes = interval_classes(problem.model, problem.hardware, software, layout)
     measured = problem.hardware.site_factor != 1.0
     expected_s, widths = step.expected_s, interval_widths()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscale.core.dataclasses import replace
-from gpuscale.core.habits import Habit, version_at
+from gpuscale.core.habits import Habit, version_at, version_key
 from gpuscale.core.serving.maturity import SETTLED, Ages, EngineMaturity, maturity
 from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
@@ -20,7 +20,7 @@ from gpuscale.io.presets import checked, shipped
 from gpuscale.io.text import read_toml
 from gpuscale.specs.hardware import ClusterSpec
 from gpuscale.specs.model import ModelSpec
-from gpuscale.specs.serving import MaturitySpec
+from gpuscale.specs.serving import FrameworkSpec, KernelsSpec, MaturitySpec
 
 FRAMEWORKS = ("trtllm", "vllm", "sglang", "llamacpp")
 DEFAULT_FRAMEWORK = "trtllm"
@@ -42,8 +42,6 @@ def _read(model: type[SpecT], name: str) -> SpecT:
 @lru_cache(maxsize=32)
 def load_serving_kernels(architecture: str = "") -> Kernels:
     """Parameters that hold for all frameworks, with those that an architecture has of its own."""
-    from gpuscale.specs.serving import KernelsSpec
-
     return _read(KernelsSpec, "kernels").to_core(architecture)
 
 
@@ -93,8 +91,6 @@ def load_framework(
 
     Raises GpuscaleError for an unknown name.
     """
-    from gpuscale.specs.serving import FrameworkSpec
-
     if name not in FRAMEWORKS:
         raise unknown_name("serving framework", name, FRAMEWORKS)
     found = _read(FrameworkSpec, name)
@@ -171,7 +167,6 @@ def engine_day(engine: str, version: str = "") -> str:
     >>> engine_day("vllm", "2026-02")
     '2026-02'
     """
-    from gpuscale.core.habits import version_key
     from gpuscale.io.software import load_framework as framework_file
 
     file = framework_file(engine)

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuscale.core.dataclasses import fields, replace
-from gpuscale.core.habits import Habit, habits_of, version_at
+from gpuscale.core.formats import number_format
+from gpuscale.core.habits import ANY, Capabilities, Habit, Refusal, habits_of, version_at
 from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
+from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.step.records import Software
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import merged
 from gpuscale.io.presets import checked, find_preset, looks_like_path, preset_aliases, preset_path
 from gpuscale.io.text import Table, read_toml
-from gpuscale.specs.software import SoftwareSpec
+from gpuscale.specs.software import FrameworkFile, SoftwareSpec
 
 if TYPE_CHECKING:
-    from gpuscale.core.habits import Capabilities, Refusal
-    from gpuscale.core.step.records import Software
     from gpuscale.io.step import Calibration
-    from gpuscale.specs.software import FrameworkFile
 
 
 _DATE = r"20\d\d(-\d\d){1,2}"
@@ -64,8 +64,6 @@ def load_framework(name: str) -> FrameworkFile | None:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _stamp: int) -> FrameworkFile:
-    from gpuscale.specs.software import FrameworkFile
-
     return checked(FrameworkFile, read_toml(path), str(path))
 
 
@@ -193,8 +191,6 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
 
     Raises GpuscaleError if the family names another one that has none.
     """
-    from gpuscale.core.habits import ANY
-
     found = spec.capabilities
     if isinstance(found, str) and found:
         found = load_software(found).capabilities
@@ -210,7 +206,6 @@ def capabilities_of(spec: SoftwareSpec) -> Capabilities:
 @cache
 def _refused(name: str) -> tuple[Refusal, ...]:
     """Rows of one table of `data/refused.toml`."""
-    from gpuscale.core.habits import Refusal
     from gpuscale.meant import packaged
 
     return tuple(Refusal(**row) for row in packaged("refused.toml")[name])
@@ -258,8 +253,6 @@ def _load(path: Path, _stamp: int) -> SoftwareSpec:
 
 def _kernels(generation: str, architecture: str, precision: str) -> str:
     """Find the generation of the experts' kernels on an architecture, in a format."""
-    from gpuscale.core.formats import number_format
-
     fused = architecture in FUSED_EXPERTS and number_format(precision).block_scaled
     return "2026a" if generation == "2026b" and not fused else generation
 
@@ -282,8 +275,6 @@ def software_record(
     reduce gradients in 2 bytes. `calibration`: fitted parameters; default: those shipped. `gpu`:
     name of the GPU, which may have parameters of its own.
     """
-    from gpuscale.core.memory.parameters import parameters_of
-    from gpuscale.core.step.records import Software
     from gpuscale.io.step import load_calibration
 
     cal = calibration or load_calibration()

@@ -12,8 +12,9 @@ from typing import Any
 from gpuscale.core.dataclasses import NamedTuple, dataclass, field, fields
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.presets import preset_files
 from gpuscale.io.software import ranks_of, settle
-from gpuscale.io.text import Table
+from gpuscale.io.text import Table, read_toml
 from gpuscale.specs.model import ModelSpec
 from gpuscale.specs.software import SoftwareSpec
 
@@ -27,8 +28,6 @@ def written_frameworks() -> tuple[str, ...]:
     >>> "megatron" in written_frameworks(), "deepspeed-config" in written_frameworks()
     (True, False)
     """
-    from gpuscale.io.presets import preset_files
-
     found = preset_files("framework").items()
     return tuple(n for n, f in found if "[[writing]]\nmethods" in f.read_text("utf-8"))
 
@@ -55,8 +54,6 @@ def known_options(framework: str) -> Options:
 @lru_cache(maxsize=8)
 def launch_table(name: str) -> Table:
     """Table of a TOML file of `gpuscale/launch/data`."""
-    from gpuscale.io.text import read_toml
-
     return read_toml(DATA / f"{name}.toml")
 
 

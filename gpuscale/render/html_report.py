@@ -21,6 +21,7 @@ from gpuscale.render.document import (
     Summary,
     Table,
     Text,
+    node_of,
     summary_of,
 )
 from gpuscale.render.draw import to_svg
@@ -143,8 +144,6 @@ def folded(document: Document) -> Iterator[str]:
 
 
 def _explanation(terms: Iterable[Term]) -> Iterator[str]:
-    from gpuscale.render.document import node_of
-
     nodes = list(map(node_of, terms))
     if nodes:
         yield '<details id="explanation"><summary>How it comes about</summary><ul>'

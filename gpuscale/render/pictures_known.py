@@ -12,6 +12,7 @@ from gpuscale.render import picture_kernels as kernels
 from gpuscale.render.chart import Axis, Chart, Lines, Mark, Series, Stack, few
 from gpuscale.render.document import Bars, Document
 from gpuscale.render.svg import Strip, strips_of
+from gpuscale.render.text import plain
 
 FIRST = ("step", "timeline", "timeline-end", "memory", "memory-time")
 """Order of pictures; the others follow."""
@@ -244,7 +245,6 @@ def _front(fit: Sequence[Any], note: str) -> list[Chart]:
 def _sweep(document: Document) -> list[Chart]:
     """Each number over the swept key; a second key makes the lines."""
     from gpuscale.render.picture_sweep import sweep_charts
-    from gpuscale.render.text import plain
 
     fixed = {k: v for k, v in document.inputs.items() if k not in ("changed", "command")}
     words = [str(k) if v is True else f"{k} {v}" for k, v in fixed.items()]

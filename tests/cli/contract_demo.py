@@ -1,11 +1,13 @@
 """A program with one command that shows every block and every way to fail."""
 
-from dataclasses import KW_ONLY, dataclass
+from __future__ import annotations
+
 from typing import ClassVar
 
 from gpuscale.answers.ask import Asked, Question, amount, flag, text, whole
 from gpuscale.answers.table import COMMANDS, ELSEWHERE
 from gpuscale.cli import app as application
+from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuscale.answers.compare.differences import ChangedValue, FigureRow, TotalDifference
-from gpuscale.answers.compare.things import Thing
+from gpuscale.answers.compare.differences import (
+    ChangedValue,
+    FigureRow,
+    TotalDifference,
+    causes,
+    exceeds,
+)
+from gpuscale.answers.compare.things import Thing, label, part_blocks, split_record, splits
 from gpuscale.core.dataclasses import Term, dataclass
 from gpuscale.core.quantity import format_si
-from gpuscale.render.document import Block, Column, Document, Table, Text
+from gpuscale.meant import packaged
+from gpuscale.render.document import Block, Column, Document, Table, Text, amount
 
 SHOWN_BY = {"gpu": "presets show {}", "cluster": "presets show {}", "model": "model {} --explain"}
 """Kind -> command that tells where its figures are from."""
@@ -94,9 +101,6 @@ def compared(
     by side (of an answer: none), `changed` the keys that differ of each other thing, listed if
     `every`.
     """
-    from gpuscale.answers.compare.differences import exceeds
-    from gpuscale.answers.compare.things import part_blocks, split_record, splits
-
     names = [t.name for t in things]
     inputs = _inputs_changed(things)
     because = _causes(things, changed[0]) if len(things) == 2 else {}
@@ -175,8 +179,6 @@ def _said(value: Any) -> str:
 
 def shown(key: str, value: Any, dim: str = "") -> str:
     """Value as it is printed; the key's suffix tells its unit where no dimension is given."""
-    from gpuscale.render.document import amount
-
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-" if value is None else str(value)
     return format_si(value, dim) if dim else amount(key.rsplit(".", 1)[-1], value)
@@ -185,8 +187,6 @@ def shown(key: str, value: Any, dim: str = "") -> str:
 def _causes(
     things: Sequence[Thing], found: list[ChangedValue]
 ) -> dict[str, list[tuple[str, float, float]]]:
-    from gpuscale.answers.compare.differences import causes
-
     return {c.key: causes(c.key, things[0].explain, things[1].explain) for c in found}
 
 
@@ -205,9 +205,6 @@ def _ratio_columns(names: Sequence[str]) -> list[Column]:
 
 
 def _shown_rows(kind: str, rows: Sequence[FigureRow], names: Sequence[str]) -> Table:
-    from gpuscale.answers.compare.things import label
-    from gpuscale.meant import packaged
-
     columns = [Column("key", "", right=False), *(Column(n, n) for n in names)]
     texts, labels = [], packaged("labels.toml").get(kind, {})
     for row in rows:

@@ -8,15 +8,22 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import WhatIf
-from gpuscale.answers.compare.differences import ChangedPart, FigureRow, TotalDifference
+from gpuscale.answers.compare.differences import (
+    ChangedPart,
+    FigureRow,
+    TotalDifference,
+    side_by_side,
+    split_difference,
+)
 from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.presets import find_preset, known_names, looks_like_path
-from gpuscale.io.text import read_toml
+from gpuscale.io.text import read_text, read_toml
 from gpuscale.meant import packaged
-from gpuscale.render.document import Block, Column, Table, Text
+from gpuscale.render.document import Block, Column, Table, Text, amount
+from gpuscale.render.text import plain
 
 if TYPE_CHECKING:
     from gpuscale.specs.hardware import ClusterSpec
@@ -48,7 +55,6 @@ def _cluster(spec: ClusterSpec) -> dict[str, object]:
 def _model(asked: WhatIf, arg: str) -> tuple[str, dict[str, object], tuple[str, ...]]:
     """Take the figures from the answer of `gpuscale model`, at its default of 8,192 tokens."""
     from gpuscale.answers.parts.asked import Model
-    from gpuscale.render.text import plain
 
     document = Model(arg, seq_len=8192, set=asked.set, calibration=asked.calibration).answer()
     result = plain(document.result)
@@ -165,8 +171,6 @@ def _given_file(path: str) -> Given:
 
 
 def _json(path: str) -> Any:
-    from gpuscale.io.text import read_text
-
     def number(text: str) -> float:
         value = float(text)
         if not abs(value) <= LARGEST:
@@ -201,7 +205,6 @@ def _answer(path: str, found: Any) -> Thing:
 def _job(asked: WhatIf, path: str) -> Thing:
     """Plan a job, as `gpuscale plan --job` does."""
     from gpuscale.answers.training.plan import Plan
-    from gpuscale.render.text import plain
 
     document = Plan(job=path, set=asked.set, calibration=asked.calibration).answer()
     return Thing(
@@ -253,8 +256,6 @@ def headline(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def headline_rows(things: Sequence[Thing]) -> list[FigureRow]:
     """Headlines and layouts side by side; of a layout's numbers a ratio says nothing."""
-    from gpuscale.answers.compare.differences import side_by_side
-
     rows = side_by_side([headline(thing.result) for thing in things])
     none = (None,) * (len(things) - 1)
     return [replace(r, ratios=none) if r.key.startswith("layout.") else r for r in rows]
@@ -276,8 +277,6 @@ def _numbers(table: Mapping[str, Any], suffix: str, without: str) -> dict[str, f
 
 def splits(things: Sequence[Thing]) -> list[dict[str, Any]]:
     """Differences of the expected step and of the memory of each plan against the first one."""
-    from gpuscale.answers.compare.differences import split_difference
-
     first, found = things[0].result, []
     for thing in things[1:]:
         for of, suffix, aside in (
@@ -337,8 +336,6 @@ def part_blocks(things: Sequence[Thing], found: Sequence[Mapping[str, Any]]) -> 
 def _table(
     names: Sequence[str], mine: Sequence[TotalDifference], words: Mapping[str, str], title: str
 ) -> Table:
-    from gpuscale.render.document import amount
-
     parts: list[dict[str, ChangedPart]] = [{p.key: p for p in split.parts} for split in mine]
     keys = list(dict.fromkeys(key for part in parts for key in part))
     keys.sort(key=lambda k: list(words).index(k) if k in words else len(words))
@@ -358,8 +355,6 @@ def _table(
 
 def signed(key: str, value: float) -> str:
     """Write a difference with its sign."""
-    from gpuscale.render.document import amount
-
     return ("+" if value > 0 else "-" if value < 0 else "") + amount(key, abs(value))
 
 

@@ -16,8 +16,11 @@ from gpuscale.answers.diagnose.figures import Figure, quantity_name, read_figure
 from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis.series import Log
 from gpuscale.core.finetune.rl import ROLLED_OUT
+from gpuscale.core.model.params import count_params
 from gpuscale.errors import GpuscaleError, unknown_name
+from gpuscale.io.log_patterns import load_patterns
 from gpuscale.io.run import load_table, told
+from gpuscale.io.text import shown_name
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose import Diagnose
@@ -86,8 +89,6 @@ class RunCase:
         """Parameters of the model, or those that its name says; 0 where neither is known."""
         if self.model is None:
             return max(named_params(self.model_name), default=0.0)
-        from gpuscale.core.model.params import count_params
-
         return count_params(self.model).total_params
 
     @property
@@ -198,7 +199,6 @@ LARGE_BYTES, MOST_TIMES = 2e8, 16
 def _log(name: str) -> Log:
     from gpuscale.answers.progress import Progress
     from gpuscale.io.log_reader import read_log
-    from gpuscale.io.text import shown_name
 
     progress = Progress()
     try:
@@ -273,8 +273,6 @@ def _of_logs(logs: list[Log], name: str) -> str:
 
 def _program(logs: list[Log]) -> str:
     """Program that most lines of the logs are of."""
-    from gpuscale.io.log_patterns import load_patterns
-
     counts: Counter[str] = Counter()
     for log in logs:
         counts.update(log.programs)
@@ -291,8 +289,6 @@ def _kind(
     settings: dict[str, str],
 ) -> str:
     """Kind of the run: as asked, as the programs of its logs, or as its figures and words say."""
-    from gpuscale.io.log_patterns import load_patterns
-
     if asked.kind:
         return asked.kind
     if asked.method:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuscale.answers.diagnose.figures import Figure
 from gpuscale.answers.diagnose.judged import Answered
+from gpuscale.answers.diagnose.past import calibration_of
 from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted, SeriesRead
 from gpuscale.core.dataclasses import Term, replace
 from gpuscale.core.quantity import format_si
@@ -379,7 +380,6 @@ def _saved(a: Answered) -> tuple[dict[Any, str | bytes], str]:
     """File of --save, and what is said of it."""
     if a.asked.save is None:
         return {}, ""
-    from gpuscale.answers.diagnose.past import calibration_of
     from gpuscale.render.save import check_target
 
     text, said = calibration_of(a)

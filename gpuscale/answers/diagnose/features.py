@@ -6,6 +6,7 @@ import re
 
 from gpuscale.answers.diagnose.case import RunCase, named_params
 from gpuscale.core.diagnosis.series import COUNTS
+from gpuscale.core.model.layer_shape import kv_bytes_per_token
 from gpuscale.io.run import first_of, load_table, told
 
 TRANSPORTS = ("gdr", "ib", "socket", "shm", "p2p")
@@ -77,8 +78,6 @@ def _demand(case: RunCase, f: Features) -> None:
 
 def _cache_tokens(case: RunCase) -> float | None:
     """Room for the cache in tokens: what the weights leave of the share that the engine takes."""
-    from gpuscale.core.model.layer_shape import kv_bytes_per_token
-
     if case.model is None or case.gpu is None:
         return None
     each = kv_bytes_per_token(case.model)

@@ -16,13 +16,13 @@ from gpuscale.answers.diagnose.planner import REFUSED, predicted, report_of, tun
 from gpuscale.answers.diagnose.records import NamedCause, OutOfMemory, PeakPart
 from gpuscale.core.dataclasses import dataclass, made_of
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
+from gpuscale.core.diagnosis.series import Log
 from gpuscale.core.numeric import Z80
 from gpuscale.core.words import gb
 from gpuscale.io.run import first_of, load_causes, load_table
 
 if TYPE_CHECKING:
     from gpuscale.answers.diagnose import Diagnose
-    from gpuscale.core.diagnosis.series import Log
 
 
 class Fitting(NamedTuple):

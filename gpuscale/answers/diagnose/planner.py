@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.diagnose.records import Predicted
 from gpuscale.core.dataclasses import replace
+from gpuscale.core.quantity import format_si
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
 from gpuscale.io.run import first_of, load_table, told
@@ -106,8 +107,6 @@ def report_of(case: RunCase) -> tuple[LaunchReport, str] | None:
 
 def _as_launched(case: RunCase, _: Mapping[str, Cause]) -> Said:
     """Predict a run from the arguments that its log prints, as `launch-check` does."""
-    from gpuscale.core.quantity import format_si
-
     r, by = report_of(case) or (None, "")
     if r is None or r.step_s is None or r.n_gpus is None:
         return None, {}

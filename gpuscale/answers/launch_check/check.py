@@ -17,20 +17,28 @@ from gpuscale.answers.launch_check.records import (
     with_origins,
 )
 from gpuscale.answers.launch_check.tuned import frozen_format
+from gpuscale.answers.training.plan_case import PlanCase, make_case, solve
+from gpuscale.answers.training.plan_request import GlobalBatch, read_request
+from gpuscale.answers.training.plan_text import layout_terms
 from gpuscale.core.dataclasses import replace
+from gpuscale.core.layout import Layout
+from gpuscale.core.plan.records import Estimate
+from gpuscale.core.plan.scan import why_worse
+from gpuscale.core.rules import against
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.hardware import load_cluster
 from gpuscale.io.inputs import Loaded, load_inputs
+from gpuscale.io.jobs import step_interval
+from gpuscale.io.software import load_software
+from gpuscale.io.step import memory_interval_factor, one_peak
 from gpuscale.io.text import bounded, shown_name
+from gpuscale.launch.found import Found, layout_of
 from gpuscale.launch.read.kinds import KINDS
 from gpuscale.launch.read.together import last_of
+from gpuscale.specs.model import ModelSpec
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
-    from gpuscale.answers.training.plan_case import PlanCase
-    from gpuscale.core.layout import Layout
-    from gpuscale.core.plan.records import Estimate
-    from gpuscale.launch.found import Found
-    from gpuscale.specs.model import ModelSpec
 
 ADAPTED = ("lora", "qlora", "dora")
 ALONE = ("deepspeed", "accelerate")
@@ -163,8 +171,6 @@ def _alone(*lacks: bool) -> str:
 
 def _on_its_gpu(asked: LaunchCheck, found: Found) -> LaunchCheck:
     """Ask about the GPU that the files name, where a person names none."""
-    from gpuscale.io.hardware import load_cluster
-
     if asked.cluster or asked.gpu or not found.gpu:
         return asked
     try:
@@ -250,12 +256,6 @@ def _trained(
     asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int, launch: LaunchFiles
 ) -> Checked:
     """Check a training launch."""
-    from gpuscale.answers.training.plan_text import layout_terms
-    from gpuscale.io.jobs import step_interval
-    from gpuscale.io.software import load_software
-    from gpuscale.io.step import memory_interval_factor, one_peak
-    from gpuscale.launch.found import layout_of
-
     software = load_software(found.software or "fsdp")
     loaded = load_inputs(asked, cluster=asked.where, others={"software": software})
 
@@ -310,8 +310,6 @@ def _case(
 ) -> PlanCase:
     """Make the search of the same job on the same GPUs."""
     from gpuscale.answers.training.plan import Plan
-    from gpuscale.answers.training.plan_case import make_case
-    from gpuscale.answers.training.plan_request import GlobalBatch, read_request
 
     loaded = replace(loaded, specs={**loaded.specs, "model": model})
     request = read_request(
@@ -335,7 +333,6 @@ def _judged(
 ) -> tuple[Estimate | None, tuple[str, ...]]:
     """Estimate of a layout, and the rules that it breaks; none where it breaks one."""
     from gpuscale.core.plan.records import estimate
-    from gpuscale.core.rules import against
 
     broken = list(found.wrong)
     rule = against(layout, case.problem.facts)
@@ -367,7 +364,6 @@ HELD = {"gradients": "gradients", "optimizer": "states of the optimizer"}
 
 def _best(case: PlanCase) -> Estimate | None:
     """Best layout of the same job on the same GPUs, where one fits."""
-    from gpuscale.answers.training.plan_case import solve
     from gpuscale.core.plan.records import estimate
 
     try:
@@ -379,7 +375,6 @@ def _best(case: PlanCase) -> Estimate | None:
 
 def _why(case: PlanCase, estimate: Estimate | None, best: Estimate | None) -> str:
     from gpuscale.answers.training.plan_answer import board_of
-    from gpuscale.core.plan.scan import why_worse
 
     if estimate is None or best is None or estimate.step_s <= best.step_s:
         return ""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.launch_check.records import Checked
+from gpuscale.answers.launch_check.records import Checked, LaunchReport
 from gpuscale.answers.summary import chance_tone
 from gpuscale.answers.training.plan_text import degrees, percent, recompute, seconds
 from gpuscale.core.dataclasses import fields, replace
-from gpuscale.core.layout import PRECISIONS, RECOMPUTE
+from gpuscale.core.layout import PRECISIONS, RECOMPUTE, Layout
 from gpuscale.core.verdict import said
 from gpuscale.core.words import DEGREES, gb
 from gpuscale.io.presets import known_names
@@ -23,8 +23,6 @@ from gpuscale.render.document import Block, Column, Document, Drawn, Facts, Poin
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
-    from gpuscale.answers.launch_check.records import LaunchReport
-    from gpuscale.core.layout import Layout
 
 
 def said_rows(said: Said, method: str) -> list[tuple[str, str, str]]:

@@ -10,8 +10,10 @@ from gpuscale.answers.saved import LAYOUT, said_by, told, unsaid
 from gpuscale.answers.training.tune_memory import TuningMemory
 from gpuscale.core.dataclasses import Term, dataclass, field, fields, made_of, replace
 from gpuscale.core.layout import Layout
+from gpuscale.core.model.params import count_params
 from gpuscale.core.run.bill import Bill
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.software import load_software
 from gpuscale.io.text import bounded
 from gpuscale.launch.found import Found, Said
 from gpuscale.launch.read.together import last_of
@@ -90,8 +92,6 @@ def empty_report(
     missing: tuple[str, ...] = (),
 ) -> LaunchReport:
     """Report of what was read, before anything is predicted."""
-    from gpuscale.core.model.params import count_params
-
     return LaunchReport(
         kind=found.kind,
         version=found.version,
@@ -122,7 +122,6 @@ def with_origins(
     asked: LaunchCheck, found: Found, files: Mapping[str, str], report: LaunchReport
 ) -> LaunchReport:
     """Report with who said each value: a line of a file, the person, a habit, a default."""
-    from gpuscale.io.software import load_software
     from gpuscale.launch.read.edit import line_of
 
     usual, first = Found(""), next(iter(files))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.records import Checked, empty_report
 from gpuscale.core.dataclasses import replace
+from gpuscale.io.hardware import load_cluster
 from gpuscale.launch.read.serving import attention_ranks
 from gpuscale.render.document import Facts, Text
 
@@ -136,7 +137,6 @@ def _question(
 
 def _own_share(asked: LaunchCheck, kind: str) -> float | None:
     """Share of the memory that an engine takes by itself: no setting of a launch is mended."""
-    from gpuscale.io.hardware import load_cluster
     from gpuscale.io.serving import load_words, serving_site
 
     words = load_words()

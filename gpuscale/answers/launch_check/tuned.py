@@ -14,15 +14,20 @@ from gpuscale.answers.launch_check.records import (
     empty_report,
     read_again,
 )
+from gpuscale.answers.training.tune_memory import TuningMemory
 from gpuscale.core.dataclasses import replace
+from gpuscale.core.finetune.method import chosen
+from gpuscale.core.finetune.states import optimizer
+from gpuscale.core.model.layer_shape import model_maps
 from gpuscale.errors import GpuscaleError, RuleError
+from gpuscale.io.software import framework_habits
+from gpuscale.launch.found import DEFAULT_SEQ_LEN, Found
 from gpuscale.launch.read.kinds import KINDS
 
 if TYPE_CHECKING:
     from gpuscale.answers.launch_check import LaunchCheck
     from gpuscale.answers.training.plan import Plan
     from gpuscale.core.finetune.bench import Trial
-    from gpuscale.launch.found import Found
     from gpuscale.specs.model import ModelSpec
 
 KEYS = {
@@ -184,7 +189,6 @@ def tuned(
     """Check a fine-tuning launch."""
     from gpuscale.answers.training.asked import Memory
     from gpuscale.answers.training.plan import Plan
-    from gpuscale.answers.training.tune_memory import TuningMemory
 
     given = _options(asked, found, model, n_gpus)
     name = asked.model or found.model_name
@@ -217,9 +221,6 @@ def tuned(
 
 def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) -> dict[str, Any]:
     """Say the launch in the options of `memory`; what is taken is added to `found.notes`."""
-    from gpuscale.io.software import framework_habits
-    from gpuscale.launch.found import DEFAULT_SEQ_LEN
-
     method = found.method if found.method in ("lora", "qlora", "dora") else "full"
     if method in ("lora", "dora") and not found.rl:
         found.weights = found.weights or "bf16"
@@ -264,8 +265,6 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
 
 def _optimizer(word: str | None) -> str | None:
     """Optimizer of fine-tuning that a word means; those not known are left to the software's."""
-    from gpuscale.core.finetune.states import optimizer
-
     with suppress(ValueError):
         return optimizer((word or "").lower()).name
     return None
@@ -273,9 +272,6 @@ def _optimizer(word: str | None) -> str | None:
 
 def _targets(found: Found, model: ModelSpec) -> tuple[str, ...]:
     """Take the maps of an adapter that the model has, as peft does."""
-    from gpuscale.core.finetune.method import chosen
-    from gpuscale.core.model.layer_shape import model_maps
-
     every = tuple(m for _, maps in model_maps(model) for m in maps)
     held = tuple(name for name in found.targets if chosen(every, (name,)))
     return held or found.targets
@@ -308,8 +304,6 @@ def _samples(found: Found, batch: int) -> dict[str, Any]:
     """Options of `memory` that say the samples of a step of RL or preference tuning."""
     if not found.rl:
         return {}
-    from gpuscale.io.software import framework_habits
-
     given: dict[str, Any] = dict(found.rl)
     group = given.get("group") or 1
     if batch < int(given.get("prompts") or 0) * int(group):

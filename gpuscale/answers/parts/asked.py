@@ -8,7 +8,7 @@ from gpuscale.answers import ask, options
 from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
 from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.core.fabric import TOPOLOGIES
-from gpuscale.core.network.collective import ALGORITHMS
+from gpuscale.core.network.collective import ALGORITHMS, OPS
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Document
 
@@ -75,8 +75,6 @@ ROUTINGS = ("bound", "with-replacement", "without-replacement")
 
 def _op(value: str, label: str) -> str:
     """Read an operation, as nccl-tests or people write it."""
-    from gpuscale.core.network.collective import OPS
-
     name = value.strip().lower().replace("_", "-")
     short = ALIASES.get(name, name).replace("-", "").replace("p2p", "sendrecv")
     if (op := next((op for op in OPS if op.replace("-", "") == short), None)) is None:
@@ -86,8 +84,6 @@ def _op(value: str, label: str) -> str:
 
 def complete_op(incomplete: str) -> list[str]:
     """Names of collective operations."""
-    from gpuscale.core.network.collective import OPS
-
     return [op for op in OPS if op.startswith(incomplete.strip().lower())]
 
 

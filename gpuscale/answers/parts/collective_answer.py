@@ -15,7 +15,7 @@ from gpuscale.core.network.collective import (
     traffic_factor,
 )
 from gpuscale.core.network.expected import RankGroup, deduplicated_frac, group_time_s
-from gpuscale.core.network.hierarchy import Level, hierarchical_time_s
+from gpuscale.core.network.hierarchy import Level, LevelTime, hierarchical_time_s
 from gpuscale.core.network.ideal import SOURCE, CollectiveTime
 from gpuscale.core.quantity import format_si
 from gpuscale.io.calibration import load_fabric
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuscale.answers.parts.collective_case import CollectiveCase
-    from gpuscale.core.network.hierarchy import LevelTime
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.parts.collective_answer import (
     COUNTED,
     CollectiveAnswer,
+    Told,
     document,
     expected_time,
     sweep_document,
@@ -17,24 +18,26 @@ from gpuscale.answers.values import check_dtype, quantity
 from gpuscale.answers.values import shape as read_shape
 from gpuscale.core.dataclasses import asdict, dataclass, made_of
 from gpuscale.core.formats import element_bytes
+from gpuscale.core.network import collective as through
 from gpuscale.core.network.collective import ALGORITHMS
 from gpuscale.core.network.expected import reduces_in_switch
-from gpuscale.core.network.hierarchy import check_span, network_levels
-from gpuscale.core.network.ideal import Routing, Torus, ideal_collective, sweep_sizes
+from gpuscale.core.network.hierarchy import Level, check_span, network_levels
+from gpuscale.core.network.ideal import (
+    CollectiveTime,
+    Routing,
+    Torus,
+    ideal_collective,
+    sweep_sizes,
+)
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import load_fabric
 from gpuscale.io.hardware import pair_on_bridge
-from gpuscale.io.inputs import load_inputs
-from gpuscale.specs.hardware import NetworkLevel
+from gpuscale.io.inputs import Loaded, load_inputs
+from gpuscale.specs.hardware import ClusterSpec, NetworkLevel
 
 if TYPE_CHECKING:
     from gpuscale.answers.parts.asked import Collective
-    from gpuscale.answers.parts.collective_answer import Told
-    from gpuscale.core.network.hierarchy import Level
-    from gpuscale.core.network.ideal import CollectiveTime
-    from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
-    from gpuscale.specs.hardware import ClusterSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +159,6 @@ def collective_document(asked: Collective) -> Document:
 
 def _switch_bytes(case: CollectiveCase, found: CollectiveTime) -> dict[str, float]:
     """Bytes through the switches; refused where they are not counted."""
-    from gpuscale.core.network import collective as through
-
     domain = min(case.loaded.cluster.scaleup_domain_gpus, found.n_gpus)
     if found.op == "all-gather":
         nodes = -(-found.n_gpus // domain)

@@ -13,13 +13,13 @@ from gpuscale.answers.parts.network_wish import levels_of, of_hosts, parts_of, w
 from gpuscale.answers.summary import changed
 from gpuscale.core.dataclasses import Term, made_of, term_of
 from gpuscale.core.fabric import TREES
-from gpuscale.core.fabric.bill import bill, clos_cables
+from gpuscale.core.fabric.bill import NetworkBill, bill, clos_cables
 from gpuscale.core.fabric.clos import nvlink_domain, switches_by_ports
-from gpuscale.core.fabric.of_cluster import design_of, plan_of
-from gpuscale.core.fabric.records import Design, losses
+from gpuscale.core.fabric.of_cluster import NetworkPlan, design_of, plan_of
+from gpuscale.core.fabric.records import Design, Loss, losses
 from gpuscale.core.network.hierarchy import network_levels, network_report
 from gpuscale.core.network.ideal import ideal_collective
-from gpuscale.core.run.checkpoint import network_stops_per_s
+from gpuscale.core.run.checkpoint import SECONDS_PER_MONTH, network_stops_per_s
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs
 from gpuscale.io.run import load_nvlink, network_rates
@@ -28,9 +28,6 @@ from gpuscale.specs.hardware import ClusterSpec
 
 if TYPE_CHECKING:
     from gpuscale.answers.parts.asked import Network
-    from gpuscale.core.fabric.bill import NetworkBill
-    from gpuscale.core.fabric.of_cluster import NetworkPlan
-    from gpuscale.core.fabric.records import Loss
 
 SOURCE = "How to Scale Your Model, GPU chapter, networking"
 
@@ -108,9 +105,6 @@ def _count(name: str, value: int, parts: dict[str, float], source: str) -> Term:
 
 
 def _failure(value: float, made: Design) -> Term:
-    from gpuscale.core.run.checkpoint import SECONDS_PER_MONTH
-    from gpuscale.io.run import network_rates
-
     link, switch, source = network_rates()
     failures = "n_links * link_failures_per_month + n_switches * switch_failures_per_month"
     formula = f"{SECONDS_PER_MONTH:g} / ({failures})"

@@ -8,7 +8,7 @@ from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, text, whole
 from gpuscale.answers.layout_options import help_of
 from gpuscale.core.dataclasses import KW_ONLY, dataclass
-from gpuscale.errors import GpuscaleError
+from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
@@ -159,7 +159,6 @@ def _refuse_shape(x: Roofline) -> None:
 
 def _check_model(target: str) -> None:
     """Refuse an unknown word, naming the closest model or axis."""
-    from gpuscale.errors import unknown_name
     from gpuscale.io.presets import find_preset, looks_like_path, preset_aliases, preset_names
 
     if target == "-" or looks_like_path(target) or find_preset("model", target):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.summary import changed
 from gpuscale.core.dataclasses import Term, term_of
+from gpuscale.io.hardware import unit_layout
 from gpuscale.meant import packaged
 from gpuscale.render.document import Block, Column, Document, Facts, Table, Text, in_unit
 
@@ -21,7 +22,6 @@ DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32")
 def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> Figures:
     """Figures of one chip; None where the data sheet or the architecture does not give them."""
     from gpuscale.core.kernel import roofline as chip
-    from gpuscale.io.hardware import unit_layout
 
     units, layout = spec.n_compute_units, unit_layout(spec.architecture)
     lanes = chip.cuda_cores(units, 1, layout.lanes) if units and layout else None

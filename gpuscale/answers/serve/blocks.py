@@ -5,28 +5,26 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.money import bill_rows
 from gpuscale.answers.serve import reading
+from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.measured import Price, itself, widths
-from gpuscale.answers.summary import figures_of
+from gpuscale.answers.serve.records import PoolLine, ServeAnswer, ServeRow
+from gpuscale.answers.summary import changed, figures_of
 from gpuscale.core.serving.capacity import LatencyLimit
 from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, copies_needed
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.extras import HOST_READ_EFF
-from gpuscale.render.document import Column, Table, Text
+from gpuscale.render.document import Block, Column, Point, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.case import ServeCase
-    from gpuscale.answers.serve.records import PoolLine, ServeAnswer, ServeRow
-    from gpuscale.render.document import Block, Point
 
 
 def details_of(
     said: list[Point], case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer, price: Price
 ) -> dict[str, list[Block]]:
     """Verdict, table of layouts, what it rests on, lines to start and to check it."""
-    from gpuscale.answers.summary import changed
-
     layouts: list[Block] = [Text(said[0].value), table(case, wanted, r, price)]
     layouts += [Text(ratios(choice))] if ": " in r.label else []  # kinds of GPUs
     layouts += [Text(rest)] if (rest := others(choice)) else []
@@ -287,8 +285,6 @@ def footing(
         lines.append(
             f"{r.n_requests:,} requests simulated{waits}; p95 +- {math.ceil(100 * error)} %."
         )
-    from gpuscale.answers.money import bill_rows
-
     lines.append(r.engine_settings)
     ttft, tpot = (math.exp(w) for w in known_to)
     kind = f"{case.loaded.gpu.architecture}, {r.engine}"

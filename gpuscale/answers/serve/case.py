@@ -16,14 +16,13 @@ from gpuscale.core.serving.choose import Candidate, Wanted
 from gpuscale.core.serving.disaggregated import PooledService, decode_worker, prefill_worker
 from gpuscale.core.serving.extras import Extras, Offload
 from gpuscale.core.serving.loads import Demand
-from gpuscale.core.serving.records import Replica
+from gpuscale.core.serving.records import Replica, ServingSite, ServingSoftware
 from gpuscale.core.serving.service import Service, Tuning
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.core.serving.maturity import EngineMaturity
-    from gpuscale.core.serving.records import ServingSite, ServingSoftware
     from gpuscale.io.inputs import Loaded
     from gpuscale.specs.model import ModelSpec
 

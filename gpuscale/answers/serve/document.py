@@ -5,28 +5,29 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from gpuscale.answers.money import bill_of
 from gpuscale.answers.saved import told
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve import measured
+from gpuscale.answers.serve.blocks import details_of, head, inputs_of
 from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.helps import version_decides
 from gpuscale.answers.serve.launch import benchmark_line, launch_lines, own_length
 from gpuscale.answers.serve.no_room import settled
-from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow
-from gpuscale.answers.serve.summary import age_text, habits_line, taken_of
+from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow, terms_of
+from gpuscale.answers.serve.summary import age_text, habits_line, serve_summary, taken_of
 from gpuscale.core.dataclasses import fields, replace
-from gpuscale.core.serving.choose import Choice, FoundReplica, Wanted, choose
+from gpuscale.core.run.bill import Bill, usd_per_million_tokens
+from gpuscale.core.run.time import SECONDS_PER_HOUR
+from gpuscale.core.serving.choose import Candidate, Choice, FoundReplica, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService
-from gpuscale.core.serving.percentiles import LoadResult
+from gpuscale.core.serving.layouts import layout_text
+from gpuscale.core.serving.percentiles import Latency, LoadResult
 from gpuscale.errors import GpuscaleError
+from gpuscale.render.document import Document
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.case import ServeCase
-    from gpuscale.core.run.bill import Bill
-    from gpuscale.core.serving.choose import Candidate
-    from gpuscale.core.serving.percentiles import Latency, LoadResult
-    from gpuscale.render.document import Document
 
 ROWS = 6
 """Layouts in the table."""
@@ -96,11 +97,6 @@ def _smallest(mine: list[Candidate]) -> list[Candidate]:
 
 
 def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> Document:
-    from gpuscale.answers.serve.blocks import details_of, head, inputs_of
-    from gpuscale.answers.serve.records import terms_of
-    from gpuscale.answers.serve.summary import serve_summary
-    from gpuscale.render.document import Document
-
     price = measured.price_of(asked, case)
     if choice.best is None:
         raise GpuscaleError("no replica is as small as the GPUs given", "give more with --gpus")
@@ -139,9 +135,6 @@ def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> 
 
 def _bill(asked: Serve, case: ServeCase, row: ServeRow, usd: float | None) -> Bill | None:
     """Bill of an hour at the rate of the best layout; none where nothing is served."""
-    from gpuscale.answers.money import bill_of
-    from gpuscale.core.run.time import SECONDS_PER_HOUR
-
     if not row.n_gpus or row.total_tokens_per_s is None:
         return None
     return bill_of(
@@ -222,9 +215,6 @@ def _answer(
 
 def _pool_lines(what: Any, row: ServeRow, usd: float | None) -> tuple[PoolLine, ...]:
     """Pools with what each could take; none of an aggregated service."""
-    from gpuscale.core.run.bill import usd_per_million_tokens
-    from gpuscale.core.serving.layouts import layout_text
-
     if not isinstance(what, PooledService):
         return ()
     lines = []

@@ -7,18 +7,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.serve import case as cases
+from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.measured import kv_tokens
 from gpuscale.answers.serve.records import PARTS, decode_pass
 from gpuscale.core.dataclasses import replace
 from gpuscale.core.serving.capacity import formula_bound
+from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.service import Service
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Point
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.case import ServeCase
-    from gpuscale.core.serving.choose import FoundReplica
 
 NARROWER = {"bf16": ("fp8", "awq", "nvfp4"), "fp16": ("fp8", "awq"), "fp8": ("nvfp4",)}
 """Formats of weights -> narrower ones that are tried; 4-bit integers are multiplied in 16 bits."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from gpuscale.answers.money import rate_of
+from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.records import ServeRow
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.run.bill import usd_per_million_tokens
 from gpuscale.core.serving.capacity import REQUESTS, keeps_up
 from gpuscale.core.serving.choose import FoundReplica, Wanted, at_rate
 from gpuscale.core.serving.disaggregated import PooledService
+from gpuscale.core.serving.layouts import n_experts
+from gpuscale.core.serving.memory import cache_bytes_per_sequence
+from gpuscale.core.serving.percentiles import LoadResult
 from gpuscale.core.serving.power import energy_per_token_j, gpu_power_w, use_frac
+from gpuscale.core.serving.service import Service
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.answers.serve.case import ServeCase
-    from gpuscale.core.serving.percentiles import LoadResult
-    from gpuscale.core.serving.service import Service
 
 SHARED_MEMORY = math.sqrt(2.0)
 """Width of a GPU that shares its memory with the host over another one's that was not measured:
@@ -31,8 +34,6 @@ def kv_tokens(service: Service) -> float:
     They count requests of the longest length: states and windows, which do not grow with it, weigh
     little there.
     """
-    from gpuscale.core.serving.memory import cache_bytes_per_sequence
-
     demand = service.demand
     tokens = demand.most_context or max(demand.mean_context, service.model.max_position or 0.0)
     each = cache_bytes_per_sequence(service.model, service.replica, tokens)
@@ -61,7 +62,6 @@ def itself(case: ServeCase, engine: str) -> bool:
 
 def widths(case: ServeCase, found: FoundReplica, wanted: Wanted) -> tuple[float, float]:
     """Half widths of ln(TTFT) and ln(TPOT) that hold 80 % of the measured rows of the kind."""
-    from gpuscale.core.serving.layouts import n_experts
     from gpuscale.io.serving import serving_intervals
 
     known = serving_intervals()
@@ -112,8 +112,6 @@ def given_price(asked: Serve) -> float | None:
 
 def price_of(asked: Serve, case: ServeCase) -> Price:
     """Price as given, of the cluster's preset, or of dated offers."""
-    from gpuscale.answers.money import rate_of
-
     rate = rate_of(case.loaded.cluster, given_price(asked), asked.spot)
     if rate is None:
         return Price(None, "")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.serve.blocks import inputs_of
 from gpuscale.answers.serve.case import ServeCase, candidates, case_of, wanted_of
 from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.formats import element_bytes
 from gpuscale.core.serving.choose import (
     SHOWN,
+    Candidate,
     Choice,
     FoundReplica,
     Wanted,
@@ -20,16 +22,14 @@ from gpuscale.core.serving.choose import (
 )
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.layouts import checkpoint_formats, layout_text, replica_layouts
-from gpuscale.core.serving.memory import CacheRoom
-from gpuscale.core.serving.records import Replica
+from gpuscale.core.serving.memory import CacheRoom, cache_bytes_per_sequence
+from gpuscale.core.serving.records import Replica, ServingSoftware
 from gpuscale.core.serving.service import Service
 from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.core.serving.choose import Candidate
-    from gpuscale.core.serving.records import ServingSoftware
 
 
 def _tight_chunk(asked: Serve, soft: ServingSoftware) -> float:
@@ -209,17 +209,12 @@ def services(c: Candidate) -> tuple[Service, ...]:
 
 
 def _one_sequence_bytes(service: Service) -> float:
-    from gpuscale.core.serving.memory import cache_bytes_per_sequence
-
     promised = max(service.demand.mean_context, service.demand.most_context)
     return cache_bytes_per_sequence(service.model, service.replica, promised)
 
 
 def _smaller_format(case: ServeCase, service: Service) -> str | None:
     """Widest format that fits the same layout."""
-    from gpuscale.core.dataclasses import replace
-    from gpuscale.core.formats import element_bytes
-
     now = element_bytes(service.replica.ffn_format)
     for name in SMALLER:
         kv = case.cache_format(service.site.software.name, name)

@@ -16,12 +16,12 @@ from gpuscale.core.serving.matching import (
     frontier,
     workers,
 )
+from gpuscale.core.serving.service import Service
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Column, Document, Table, Text
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
-    from gpuscale.core.serving.service import Service
 
 INFINITE = float("inf")
 

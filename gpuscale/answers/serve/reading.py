@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.values import quantity
 from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.formats import FORMATS, format_name, number_format
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:
@@ -187,8 +188,6 @@ def formats(value: Any, label: str) -> tuple[str, ...]:
 
     ``4bit`` and its like are left as they are: what they mean depends on the engine (`stored`).
     """
-    from gpuscale.core.formats import FORMATS, format_name, number_format
-
     given = value.split(",") if isinstance(value, str) else list(value)
     found = []
     for text in given:

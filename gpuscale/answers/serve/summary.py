@@ -10,6 +10,7 @@ from gpuscale.answers.saved import unsaid
 from gpuscale.answers.serve import reading
 from gpuscale.answers.serve.blocks import figure, ms
 from gpuscale.answers.summary import asked_for, taken_points
+from gpuscale.core.serving.layouts import n_experts
 from gpuscale.core.words import gb
 from gpuscale.render.document import Point
 
@@ -60,7 +61,6 @@ NAMED = {
 
 def kernels_named(case: ServeCase, engine: str) -> list[tuple[str, object]]:
     """Kernels that a version takes on the GPU, as (of what, name)."""
-    from gpuscale.core.serving.layouts import n_experts
     from gpuscale.io.serving import engine_habits
 
     version, gpu = case.versions.get(engine, ""), case.loaded.gpu

@@ -19,6 +19,7 @@ from gpuscale.core.serving.scaling import Scaled, scaled_of, windows_of
 from gpuscale.core.serving.service import Service
 from gpuscale.core.serving.traffic import Lengths
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.traces import DAY_S, read_day, read_trace
 from gpuscale.render.document import Column, Document, Facts, Table, Text
 
 if TYPE_CHECKING:
@@ -76,8 +77,6 @@ class TraceAnswer:
 
 def trace_document(asked: Serve) -> Document:
     """Answer for a trace."""
-    from gpuscale.io.traces import read_trace
-
     trace = timed_by(read_trace(asked.trace or "-"), asked)
     case = cases.case_of(asked)
     every = max(1, len(trace.inputs) // SAMPLE)
@@ -112,8 +111,6 @@ def trace_document(asked: Serve) -> Document:
 
 def day_document(asked: Serve) -> Document:
     """Answer for a day's curve: its busiest part simulated, the others by their rate."""
-    from gpuscale.io.traces import DAY_S, read_day
-
     rates = read_day(asked.day or "", asked.rate)
     case, width = cases.case_of(asked), DAY_S / len(rates)
     best = _best(asked, case, max(rates))

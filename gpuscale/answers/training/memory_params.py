@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.layout import data_parallel, shard_group
 from gpuscale.answers.summary import changed, part_bars, part_table
 from gpuscale.core.dataclasses import Term, dataclass, term_of
-from gpuscale.core.memory.parameters import RECIPES, Recipe, StateBytes
+from gpuscale.core.formats import FORMATS
+from gpuscale.core.memory.parameters import (
+    RECIPES,
+    Recipe,
+    StateBytes,
+    gpus_to_hold,
+    nodes_to_hold,
+    sharded_states,
+)
 from gpuscale.core.quantity import format_count
 from gpuscale.core.words import MEMORY_PARTS, STATE_PARTS, gb
 from gpuscale.errors import GpuscaleError
@@ -40,8 +48,6 @@ class StatesAnswer:
 
 def params_document(asked: Memory) -> Document:
     """Answer a question about a number of parameters."""
-    from gpuscale.core.memory.parameters import gpus_to_hold, nodes_to_hold, sharded_states
-
     assert asked.params is not None
     n_params, tp, pp, cp, recipe = asked.params, asked.tp, asked.pp, asked.cp, _recipe(asked)
     if asked.serve and asked.gpus:
@@ -104,7 +110,6 @@ def params_document(asked: Memory) -> Document:
 def _recipe(asked: Memory) -> Recipe:
     """Bytes of a parameter: of a way to train, or of served weights alone."""
     from gpuscale.answers.serve.reading import weight_format
-    from gpuscale.core.formats import FORMATS
 
     if not asked.serve:
         return RECIPES[asked.recipe or "mixed-adam"]

@@ -17,7 +17,7 @@ from gpuscale.core.rules import RuleFacts, against_refused, against_stage_layers
 from gpuscale.core.run.checkpoint import SaveTime, checkpoint_parts
 from gpuscale.core.search.closest import least_memory
 from gpuscale.core.search.engine import search
-from gpuscale.core.search.results import INFINITY
+from gpuscale.core.search.results import INFINITY, SearchResult
 from gpuscale.core.search.space import Space, default_space
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from gpuscale.core.run.bill import Bill
     from gpuscale.core.run.goodput import Outlook
     from gpuscale.core.search.problem import Problem
-    from gpuscale.core.search.results import SearchResult
     from gpuscale.specs.hardware import ClusterSpec
     from gpuscale.specs.software import SoftwareSpec
 

@@ -13,9 +13,11 @@ from gpuscale.answers.sweep import option_names
 from gpuscale.answers.table import question_of
 from gpuscale.core.dataclasses import dataclass, made_of, replace
 from gpuscale.core.layout import RECOMPUTE
+from gpuscale.core.plan.records import sequences_for
 from gpuscale.core.plan.scan import Conditions
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.jobs import LeastDegrees
+from gpuscale.io.software import usual_software
 from gpuscale.io.text import parse_toml, read_text, shown_name
 
 if TYPE_CHECKING:
@@ -102,8 +104,6 @@ def read_request(asked: Plan) -> Request:
 
     Raises GpuscaleError for combinations that mean nothing.
     """
-    from gpuscale.io.software import usual_software
-
     said = told(asked)
     asked, lines = with_job(asked)
     if not asked.model:
@@ -224,8 +224,6 @@ def seq_len_of(request: Request, model: ModelSpec) -> tuple[int, ...]:
 
 def suited(request: Request, batch: GlobalBatch, seq_len: int, n_gpus: int) -> GlobalBatch:
     """Batch that suits a number of GPUs and a pinned micro-batch, unless sequences were given."""
-    from gpuscale.core.plan.records import sequences_for
-
     if request.asked.global_batch:
         return batch
     pinned = request.pin_texts.get("micro_batch", "")
@@ -240,8 +238,6 @@ def suited(request: Request, batch: GlobalBatch, seq_len: int, n_gpus: int) -> G
 
 def batches_of(request: Request, model: ModelSpec, seq_len: int) -> tuple[GlobalBatch, ...]:
     """Batches of a request for one sequence length."""
-    from gpuscale.core.plan.records import sequences_for
-
     if request.asked.global_batch:
         return tuple(
             GlobalBatch(float(n * seq_len), n, "given") for n in request.asked.global_batch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gpuscale.answers.money import rate_of
 from gpuscale.answers.progress import Progress
@@ -16,6 +17,7 @@ from gpuscale.answers.training.plan_request import (
     suited,
 )
 from gpuscale.core.dataclasses import dataclass, field, made_of, replace
+from gpuscale.core.model.layer_shape import model_flop_per_token
 from gpuscale.core.plan.records import ScanRow, estimate
 from gpuscale.core.plan.scan import (
     SizeVerdict,
@@ -23,19 +25,16 @@ from gpuscale.core.plan.scan import (
     doubled_sizes,
     excess,
     largest,
+    least_gpus,
     shortfalls,
     smallest,
     with_efficiency,
     with_pareto,
 )
+from gpuscale.core.search.results import SearchResult
 from gpuscale.errors import GpuscaleError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuscale.core.search.results import SearchResult
-    from gpuscale.io.inputs import Loaded
-    from gpuscale.render.document import Document
+from gpuscale.io.inputs import Loaded
+from gpuscale.render.document import Document
 
 LARGEST = 131_072
 
@@ -208,17 +207,12 @@ def _slowest_s(scan: PlanScan, case: plan_case.PlanCase, against: Sequence[ScanR
 
 def _step_at_s(case: plan_case.PlanCase, flop_per_s: float) -> float:
     """Step of a case at a rate of each GPU. [s]."""
-    from gpuscale.core.model.layer_shape import model_flop_per_token
-
     flop = model_flop_per_token(case.loaded.model, case.problem.facts.seq_len) * case.batch_tokens
     return flop / (case.n_gpus * flop_per_s)
 
 
 def _least_gpus(request: Request, loaded: Loaded, seq_len: int) -> float:
     """Size below which the peak rate alone misses the deadline. [1]."""
-    from gpuscale.core.model.layer_shape import model_flop_per_token
-    from gpuscale.core.plan.scan import least_gpus
-
     tokens = request.asked.tokens or loaded.model.training_tokens
     deadline = request.conditions.deadline_s
     if deadline is None or tokens is None:

@@ -13,33 +13,35 @@ from gpuscale.answers.serve.reading import weight_format
 from gpuscale.answers.summary import figures_of
 from gpuscale.answers.training import rl_blocks
 from gpuscale.answers.training.rl_asked import degrees, replicas, rl_job, steps_of
-from gpuscale.answers.training.tune_case import job_of, make_case
+from gpuscale.answers.training.tune_case import FinetuneCase, job_of, make_case
 from gpuscale.answers.training.tune_verdict import verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, job_facts, with_rl_habits
 from gpuscale.answers.training.tune_words import short_of_host, time_text, verdict_text
 from gpuscale.core.dataclasses import asdict, dataclass, field, made_of, replace
-from gpuscale.core.finetune.bench import CHANGES, change_words, changed
-from gpuscale.core.finetune.rl_estimate import rl_estimate, rl_memory
-from gpuscale.core.finetune.rl_step import roles
+from gpuscale.core.finetune.bench import CHANGES, Bench, change_words, changed
+from gpuscale.core.finetune.rl_estimate import (
+    RlEstimate,
+    RlJob,
+    RlMemory,
+    RolloutEngine,
+    rl_estimate,
+    rl_memory,
+)
+from gpuscale.core.finetune.rl_step import RlCosts, roles
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.finetune import rl_costs, rl_engine
 from gpuscale.io.models import load_model
 from gpuscale.io.software import framework_habits, load_software
-from gpuscale.render.document import Document, Text
+from gpuscale.render.document import Block, Document, Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuscale.answers.training.asked import Memory
-    from gpuscale.answers.training.tune_case import FinetuneCase
-    from gpuscale.core.finetune.bench import Bench
     from gpuscale.core.finetune.method import Job
-    from gpuscale.core.finetune.rl_estimate import RlEstimate, RlJob, RlMemory, RolloutEngine
-    from gpuscale.core.finetune.rl_step import RlCosts
     from gpuscale.core.verdict import Verdict
-    from gpuscale.render.document import Block
 
 MOST_GPUS = 1024
 """Most GPUs that `--min-gpus` tries."""

@@ -11,7 +11,7 @@ from gpuscale.answers.summary import changed, memory_point, taken_points, tone_o
 from gpuscale.answers.training.memory_train import layout_text, loaded_of
 from gpuscale.answers.training.plan_train import timeline_of
 from gpuscale.core.dataclasses import Term, asdict, dataclass, made_of, replace, term_of, total_of
-from gpuscale.core.layout import Settled
+from gpuscale.core.layout import Layout, Settled
 from gpuscale.core.quantity import format_si
 from gpuscale.core.step.replay import DeviceTime, StepTimeline
 from gpuscale.core.step.step import step_time
@@ -26,7 +26,6 @@ from gpuscale.render.terminal import drawn
 
 if TYPE_CHECKING:
     from gpuscale.answers.training.asked import Timeline as Asked
-    from gpuscale.core.layout import Layout
     from gpuscale.core.search.problem import Problem
 
 

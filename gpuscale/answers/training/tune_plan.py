@@ -14,7 +14,7 @@ from gpuscale.answers.training import tune_words
 from gpuscale.answers.training.asked import Memory
 from gpuscale.answers.training.rl_asked import degrees
 from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL, task_of
-from gpuscale.answers.training.tune_case import make_case
+from gpuscale.answers.training.tune_case import FinetuneCase, make_case
 from gpuscale.answers.training.tune_memory import job_inputs, kept_job, remedy_table
 from gpuscale.answers.training.tune_plan_blocks import (
     FUSED,
@@ -34,23 +34,28 @@ from gpuscale.answers.training.tune_plan_blocks import (
 from gpuscale.answers.training.tune_verdict import verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, one, settled
 from gpuscale.core.dataclasses import made_of, replace
-from gpuscale.core.finetune.bench import BenchSpace, closest, fastest, host_bytes_per_node, remedies
+from gpuscale.core.finetune.bench import (
+    BenchSpace,
+    Trial,
+    closest,
+    fastest,
+    host_bytes_per_node,
+    remedies,
+)
 from gpuscale.core.finetune.bench import changed as changed_job
+from gpuscale.core.run.time import rental_usd
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_names
 from gpuscale.io.run import rent_of
 from gpuscale.io.software import capabilities_of
-from gpuscale.render.document import Bars, Document, Text
+from gpuscale.render.document import Bars, Block, Document, Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuscale.answers.training.plan import Plan
-    from gpuscale.answers.training.tune_case import FinetuneCase
-    from gpuscale.core.finetune.bench import Trial
     from gpuscale.core.finetune.method import Job
-    from gpuscale.render.document import Block
 
 COUNTS = (1, 2, 4, 8)
 """GPUs tried where no number is given: what one machine has."""
@@ -184,8 +189,6 @@ def _rank(asked: Plan, o: Option) -> tuple[bool, float, float]:
 
 
 def _option(asked: Plan, case: FinetuneCase, trial: Trial, tokens: float) -> Option:
-    from gpuscale.core.run.time import rental_usd
-
     layout, cluster = trial.job.layout, case.loaded.cluster
     names = (cluster.name, case.loaded.gpu.name, "")
     given = next(filter(None, map((asked.price or {}).get, names)), None)

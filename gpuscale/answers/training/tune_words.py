@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.summary import asked_for, chance_tone, memory_point, span
 from gpuscale.core.dataclasses import Term, replace, term_of, total_of
-from gpuscale.core.finetune.memory import bytes_per_logit, fragmentation_of, stream_bytes
-from gpuscale.core.finetune.method import counts
+from gpuscale.core.finetune.memory import (
+    FinetuneMemory,
+    bytes_per_logit,
+    fragmentation_of,
+    stream_bytes,
+)
+from gpuscale.core.finetune.method import Job, counts
 from gpuscale.core.finetune.states import base_bytes_per_param, state_bytes
 from gpuscale.core.memory.fit import usable_term
 from gpuscale.core.memory.peak import shards
@@ -26,8 +31,6 @@ if TYPE_CHECKING:
     from gpuscale.answers.training.tune_memory import TuningMemory
     from gpuscale.answers.training.tune_plan_blocks import TuningPlan
     from gpuscale.core.finetune.bench import BenchChange
-    from gpuscale.core.finetune.memory import FinetuneMemory
-    from gpuscale.core.finetune.method import Job
     from gpuscale.core.finetune.parameters import FinetuneParameters
 
 PARTS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,6 @@ from gpuscale.render.document import Block, Column, Document, Facts, Point, Tabl
 from gpuscale.render.save import check_target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from gpuscale.answers.validate import Validate
 
 FILES = ("runs", "layouts", "gemm", "collectives", "inference", "finetune")

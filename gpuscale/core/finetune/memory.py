@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.finetune.method import CAST, Job, LayerCounts, MethodCounts, counts, trained_frac
 from gpuscale.core.finetune.states import States, casts_weights, stage_states
-from gpuscale.core.memory.facts import Counted
+from gpuscale.core.memory.facts import Counted, LayerFacts, ModelFacts
 from gpuscale.core.memory.peak import recomputed_frac
 from gpuscale.core.schedules import in_flight
 from gpuscale.core.stages import StageParams, layout_stages
@@ -21,7 +21,6 @@ from gpuscale.core.stages import StageParams, layout_stages
 if TYPE_CHECKING:
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.layout import Layout
-    from gpuscale.core.memory.facts import LayerFacts, ModelFacts
     from gpuscale.specs.model import ModelSpec
 
 HEAD_OF_EDGES = 0.5

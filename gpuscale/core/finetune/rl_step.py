@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from gpuscale.core.bounds import STRICT, Among, NonNegativeInt, Within
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.rl import METHODS
+from gpuscale.core.model.layer_shape import model_maps
 from gpuscale.core.numeric import reached
 from gpuscale.core.serving.forward import decode_step, most_sequences, prompt_pass
 
@@ -339,8 +340,6 @@ class RlStep:
 
 def n_tensors(model: ModelSpec) -> float:
     """Weight matrices of a model, each expert's apart. [1]."""
-    from gpuscale.core.model.layer_shape import model_maps
-
     return 2.0 + math.fsum(n * math.fsum(m.copies for m in maps) for n, maps in model_maps(model))
 
 

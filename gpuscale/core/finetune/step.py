@@ -19,13 +19,12 @@ from gpuscale.core.stages import layout_stages
 from gpuscale.core.step.layer import assemble_layer, head_time, layer_parts
 from gpuscale.core.step.moe import FfnTime
 from gpuscale.core.step.operators import stream_s
-from gpuscale.core.step.records import exposed_s
+from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software, exposed_s
 from gpuscale.core.step.step import breakdown, shape_of
 
 if TYPE_CHECKING:
     from gpuscale.core.finetune.parameters import FinetuneParameters
     from gpuscale.core.layout import Layout
-    from gpuscale.core.step.records import Breakdown, Hardware, LayerTime, Shape, Software
     from gpuscale.specs.model import ModelSpec
 
 INPUT_GRADIENT_SHARE = 0.5

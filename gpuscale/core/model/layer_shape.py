@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop
-from gpuscale.core.model.mixers.kind import Linear
+from gpuscale.core.model.mixers.kind import CacheShape, Linear
 from gpuscale.core.model.params import expert_params
 
 if TYPE_CHECKING:
     from gpuscale.core.model.mixers import AnyMixer
-    from gpuscale.core.model.mixers.kind import CacheShape
     from gpuscale.specs.model import AnyFfn, ModelSpec
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from gpuscale.core.dataclasses import fields, replace
 from gpuscale.core.layout import Layout
@@ -15,12 +14,9 @@ from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.results import FoundLayout
 from gpuscale.core.search.space import Space
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software
+from gpuscale.core.step.records import Hardware
 from gpuscale.core.step.step import breakdown
 from gpuscale.core.words import gb
-
-if TYPE_CHECKING:
-    from gpuscale.core.step.records import Hardware
-
 
 CHANGE = 1.2
 """Factor by which each figure is made better."""

@@ -12,7 +12,6 @@ from gpuscale.core.step.records import Hardware, Software
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout
-    from gpuscale.core.step.records import Hardware
     from gpuscale.specs.model import ModelSpec
 
 

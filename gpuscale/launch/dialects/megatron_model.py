@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import Table
 from gpuscale.launch.found import UNSET, named_model
+from gpuscale.specs.model import ModelSpec
 
 if TYPE_CHECKING:
     from gpuscale.launch.dialects.nested import Nested
-    from gpuscale.specs.model import ModelSpec
 
 
 def model_of(at: Nested, name: str, script: str = "") -> ModelSpec | None:
@@ -21,8 +21,6 @@ def model_of(at: Nested, name: str, script: str = "") -> ModelSpec | None:
 
     `script`: the program that they start.
     """
-    from gpuscale.specs.model import ModelSpec
-
     hidden, heads = at.number("hidden-size"), at.number("num-attention-heads")
     hybrid = hybrid_layers(at, script)
     layers = len(hybrid) or at.number("num-layers")

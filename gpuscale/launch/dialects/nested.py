@@ -5,23 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.software import load_framework
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.megatron_model import model_of
 from gpuscale.launch.dialects.rows import number_of, truth
 from gpuscale.launch.found import UNSET, Found, launch_table
-
-if TYPE_CHECKING:
-    from gpuscale.specs.software import FrameworkFile
+from gpuscale.specs.software import FrameworkFile
 
 
 @lru_cache(maxsize=64)
 def dialect(name: str) -> FrameworkFile:
     """File of a framework, with the rows of the one that it is like below its own."""
-    from gpuscale.io.software import load_framework
-
     own = load_framework(name)
     if own is None:
         raise ValueError(f"no file of the framework {name}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuscale.core.dataclasses import asdict
 from gpuscale.core.layout import Layout
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.software import framework_habits
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects import hooks
 from gpuscale.launch.dialects.nested import dialect, nest
@@ -16,9 +17,7 @@ from gpuscale.launch.dialects.rows import matches, unsaid, write
 from gpuscale.launch.found import launch_table, written_frameworks
 from gpuscale.launch.job import LaunchFile, TrainingLaunch, Written, script
 from gpuscale.specs.model import ModelSpec
-
-if TYPE_CHECKING:
-    from gpuscale.specs.software import FrameworkFile, WritingSpec
+from gpuscale.specs.software import FrameworkFile, WritingSpec
 
 
 def framework_of(job: TrainingLaunch, asked: str | None = None) -> str:
@@ -301,8 +300,6 @@ def _way(
 
 def _habits(framework: FrameworkFile, fields: Mapping[str, Any]) -> Table:
     """Find what the framework does by itself where nobody says and REST is of another mind."""
-    from gpuscale.io.software import framework_habits
-
     facts = {"method": str(fields["method"]), "task": str(fields.get("rl.method") or "sft")}
     facts["devices"] = "one" if fields["n_gpus"] == 1 else "many"
     found = framework_habits(framework.name, facts)

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuscale.errors import GpuscaleError, NoLaunch
 from gpuscale.io.calibration import merged
-from gpuscale.io.text import Table
+from gpuscale.io.text import Table, parse_toml
 from gpuscale.launch.dialects.nested import dialect, nest
 from gpuscale.launch.found import Found, main_of
 from gpuscale.launch.named import gpu_of_file, number_of_file
@@ -172,8 +172,6 @@ def _json(name: str, text: str) -> Found:
 
 
 def _toml(name: str, text: str) -> Found:
-    from gpuscale.io.text import parse_toml
-
     tables = parse_toml(text, name)
     if not {"parallelism", "training"} & set(tables) and (found := of_table(tables, "hub")):
         return found

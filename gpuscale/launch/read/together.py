@@ -10,7 +10,7 @@ from typing import Any
 from gpuscale.core.dataclasses import fields
 from gpuscale.errors import GpuscaleError, NoLaunch
 from gpuscale.io.calibration import merged
-from gpuscale.io.text import Table
+from gpuscale.io.text import Table, parse_toml
 from gpuscale.launch.dialects.nested import nest
 from gpuscale.launch.found import UNSET, Found
 
@@ -130,8 +130,6 @@ def llama_factory_v1(table: Table) -> Table:
 
 def table_of(name: str, text: str) -> Table | None:
     """Table of a YAML, TOML or JSON file; None where it holds none."""
-    from gpuscale.io.text import parse_toml
-
     try:
         if name.endswith(".toml"):
             return parse_toml(text, name)
