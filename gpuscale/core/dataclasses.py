@@ -62,11 +62,12 @@ else:
 
     def is_dataclass(what):
         """Whether it is a record, or the class of some."""
-        return hasattr(what, "__record__")
+        return hasattr(what, "__record__") or hasattr(what, "__dataclass_fields__")
 
     def fields(record):
         """Fields of a record or of its class."""
-        return tuple(record.__record__.values())
+        known = getattr(record, "__record__", None)  # none: the standard library made it
+        return tuple((record.__dataclass_fields__ if known is None else known).values())
 
     def replace(record, /, **changes):
         """Make a record like another with some fields changed, as `dataclasses.replace`."""
@@ -75,7 +76,7 @@ else:
 
     def asdict(record):
         """Make a mapping of a record, and of those within it, as `dataclasses.asdict`."""
-        return {name: _copied(getattr(record, name)) for name in record.__record__}
+        return {f.name: _copied(getattr(record, f.name)) for f in fields(record)}
 
     class _Named(type):
         def __new__(cls, name, bases, own):
@@ -133,7 +134,8 @@ class _Standard:
 
         found: dict[str, Any] = {}
         for name, one in owner.__record__.items():
-            said = {k: v for k, v in vars(one).items() if k not in ("name", "type")}
+            said = {k: v for k, v in vars(one).items() if v is not MISSING}
+            del said["name"], said["type"]
             found[name] = made = standard.field(**said)
             made.name, made.type, made._field_type = name, one.type, standard._FIELD  # type: ignore
         return found
@@ -233,8 +235,7 @@ class _MakeRecord:
 @cache
 def _taken(cls: Any) -> dict[str, bool]:
     """Name -> whether it must be given, of the fields that a record is made of."""
-    fields = cls.__record__.items()
-    return {n: f.default is f.default_factory is MISSING for n, f in fields if f.init}
+    return {f.name: f.default is f.default_factory is MISSING for f in fields(cls) if f.init}
 
 
 def _compiled(cls: Any, frozen: bool) -> Any:

@@ -189,9 +189,10 @@ def test_nothing_is_compiled_before_a_record_is_made_often(monkeypatch: pytest.M
 def test_the_standard_library_sees_the_fields() -> None:
     for name, kind in OURS.items():
         seen, theirs = dataclasses.fields(kind), dataclasses.fields(THEIRS[name])
-        assert [(f.name, f.type, f.init, f.compare, f.kw_only) for f in seen] == [
-            (f.name, f.type, f.init, f.compare, f.kw_only) for f in theirs
-        ]
+        for f, other in zip(seen, theirs, strict=True):
+            said = (f.name, f.type, f.init, f.compare, f.kw_only)
+            assert said == (other.name, other.type, other.init, other.compare, other.kw_only)
+            assert (f.default, f.default_factory) == (other.default, other.default_factory)
     assert dataclasses.replace(Layout(4096, 64), pp=2) == Layout(4096, 64, pp=2)
     for value in ({"x": 2.0}, {"x": (1, [OURS["Open"](1.0)])}):
         frozen = OURS["Frozen"](1.0, value)
