@@ -63,9 +63,11 @@ def pytest_cmdline_main(config):
     """Where no test is named: the quick ones, on the cores there are; `-n 0`: one process."""
     option = config.option
     worker = hasattr(config, "workerinput") or "PYTEST_XDIST_WORKER" in os.environ
-    unnamed = not worker and (not config.args or config.args == config.getini("testpaths"))
+    unnamed = not config.args or config.args == config.getini("testpaths")
     if unnamed and not option.markexpr and not option.keyword:
         option.markexpr = "not slow"
+    if worker:  # only its arguments come from the first process
+        return
     if unnamed and getattr(option, "numprocesses", 0) is None and not option.usepdb:
         option.numprocesses = min(8, os.cpu_count() or 1)
         option.dist = "loadfile"  # what a file caches, it caches once
