@@ -29,7 +29,8 @@ vram-spill-to-host prefetch network-tcp gdr-off acs-iommu single-nic nic-mapping
 nccl-version nccl-tuning fabric-routing pcie-no-p2p cpu-bound-dataloader cpu-optimizer-threads
 cpu-bound-engine client-bound storage-io checkpoint-pause straggler power-cap thermal-throttle
 cuda-graphs-off graph-batch-exceeded quant-kernel-slow kv-cache-small kv-preemption
-kv-cache-disabled partial-cpu-offload prefill-interference max-num-seqs logprobs""".split()
+kv-cache-disabled partial-cpu-offload prefill-interference max-num-seqs logprobs
+rank-hung gpu-fault illegal-access host-memory not-finite whole-state-saved""".split()
 
 
 def asked(*args, stdin=""):
@@ -541,3 +542,66 @@ def test_settings_without_a_value_are_said_to_be_signs_alone():
     ]
     assert "'no such thing' has no KEY=VALUE" in " ".join(warned[0])
     assert not any("KEY=VALUE" in w for more in warned[1:] for w in more)
+
+
+STEP = "  1%|          | 24/1752 [01:08<1:22:56,  2.88s/it]\n"
+ENDED = [  # lines in the form in which programs print them
+    (
+        f"{STEP}[rank5]:[E602 ProcessGroupNCCL.cpp:632] [Rank 5] Watchdog caught collective "
+        "operation timeout: WorkNCCL(SeqNum=15, OpType=_ALLGATHER_BASE, NumelIn=4, NumelOut=8, "
+        "Timeout(ms)=600000) ran for 600060 milliseconds before timing out.",
+        "rank-hung",
+    ),
+    (
+        f"{STEP}[ 184.3] NVRM: Xid (PCI:0000:44:00): 79, pid=3, GPU has fallen off the bus.",
+        "gpu-fault",
+    ),
+    ("[ 12.1] NVRM: Xid (PCI:0000:3b:00): 48, pid=7, DBE at 0x1", "gpu-fault"),
+    ("[ 12.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=7, MMU Fault", "illegal-access"),
+    ("RuntimeError: CUDA error: an illegal memory access was encountered", "illegal-access"),
+    (f"{STEP}RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "host-memory"),
+    ("slurmstepd: error: Detected 1 oom_kill event in StepId=12.0.", "host-memory"),
+    (f"{STEP}{{'loss': 0.7, 'grad_norm': nan, 'learning_rate': 1e-05}}", "not-finite"),
+    (
+        "UserWarning: Failed to clone() tensor with name lm_head.weight on rank 1. This state_dict "
+        "entry may be invalid. Error: CUDA out of memory. Tried to allocate 500.00 MiB (GPU 1; "
+        "39.59 GiB total capacity; 35.54 GiB already allocated; 276.19 MiB free; 37.22 GiB "
+        "reserved in total by PyTorch)",
+        "whole-state-saved",
+    ),
+    (
+        "timestamp, name, clocks_throttle_reasons.active\n"
+        "2025/03/01, NVIDIA A100-SXM4-80GB, 0x0000000000000040",
+        "thermal-throttle",
+    ),
+    ("2025/03/01, NVIDIA A100-SXM4-80GB, 0x0000000000000004", "power-cap"),
+    (
+        "a.py:269: UserWarning: 1Torch was not compiled with flash attention. (Triggered)\n"
+        "step 100: loss 3.21, 412.33 ms, mfu 18.20%",
+        "flash-attention-off",
+    ),
+]
+
+
+@pytest.mark.parametrize(("log", "cause"), ENDED)
+def test_a_line_that_says_what_happened_is_believed(log, cause):
+    found = asked("-", stdin=log)
+    assert found["verdict"] == "fault" and found["causes"][0]["cause"] == cause
+    assert found["causes"][0]["probability"] > 0.35
+
+
+def test_what_ended_a_run_is_no_cause_where_no_line_says_so():
+    found = asked("-", stdin=STEP * 3 + "grad norm: 0.7 | loss: 2.1 | Xid none, no ECC error")
+    assert found["verdict"] == "unknown" and found["causes"] == []
+    names = {row["cause"] for row in asked("--measured", "mfu=12 %; expected=45 %")["causes"]}
+    assert not names & {"rank-hung", "gpu-fault", "illegal-access", "host-memory", "not-finite"}
+
+
+def test_a_document_is_no_log(tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text("# A run\n\nIt reaches MFU 34.6 % with vllm; a step takes 2 s, 5 GB are free.\n")
+    done = invoke("diagnose", str(page))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "README.md: a document, with no line that a run printed" in done.stderr
+    page.write_text(f"# My log\n\n```\n{STEP * 3}```\n")
+    assert invoke("diagnose", str(page)).returncode == 0

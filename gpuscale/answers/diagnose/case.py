@@ -192,6 +192,7 @@ def _model(name: str) -> ModelSpec:
         raise GpuscaleError(f"{name[:200]}: {why}", "give a log, or the model's name") from None
 
 
+DOCUMENT = r"(?i)\.(md|markdown|rst|adoc|tex|html?)$"
 LARGE_BYTES, MOST_TIMES = 2e8, 16
 """A packed log that unpacks to more than so many bytes, and times its usual size, is none."""
 
@@ -210,13 +211,22 @@ def _log(name: str) -> Log:
                     raise GpuscaleError(f"{name[:200]}: {why}")
                 progress(done / max(size, 1))
 
-            return read_log(stream, shown_name(name), seen)
+            log = read_log(stream, shown_name(name), seen)
     except OSError as error:
         raise GpuscaleError(f"{name[:200]}: {error.strerror or error}") from None
     except (EOFError, zlib.error):
         raise GpuscaleError(f"{name[:200]}: the packed log is cut or damaged") from None
     finally:
         progress.clear()
+    own = load_table("_known")["own"].split()
+    if re.search(DOCUMENT, name) and not (
+        log.texts or any(k[2] in own and t.series.n > 1 for k, t in log.tracks.items())
+    ):
+        raise GpuscaleError(
+            f"{shown_name(name)}: a document, with no line that a run printed",
+            "give the log itself, or say what was measured with --measured",
+        )
+    return log
 
 
 @contextmanager

@@ -111,14 +111,14 @@ def _summary(a: Answered, d: Diagnosis, said: str) -> list[Point]:
         points.append(Point(label, value, note))
     for k, c in enumerate(d.causes):
         why = "; ".join(c.speaks_for[:3]) or UNSAID
-        size = f"explains {_times(c.explains_factor)}; " if c.verdict == "fault" else ""
+        size = f"explains {_times(c.explains_factor)}; " if c.gain_frac else ""
         points.append(
             Point("or" if k else "cause", f"{c.title} ({c.probability:.0%})", f"{size}{why}")
         )
     first = next((c for c in d.causes if c.verdict != "normal"), None)
     if first is not None and d.verdict != "normal":
         saves = f"saves {_percent(first.gain_frac)} if that is it"
-        points.append(Point("remedy", first.remedy, saves if first.verdict == "fault" else ""))
+        points.append(Point("remedy", first.remedy, saves if first.gain_frac else ""))
     if (m := d.out_of_memory) is not None:
         points += [Point("held by", m.planned)] if m.planned else []
         points += [Point("to fit", change, "") for change in m.changes[:1]]

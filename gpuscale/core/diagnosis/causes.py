@@ -230,6 +230,8 @@ def judge(
         if not symptoms & set(cause.shows) or (kind and cause.kinds and kind not in cause.kinds):
             continue
         weight, for_, against = _weight(cause, features)
+        if not for_ and cause.size[1] <= 1.0:
+            continue  # it slows nothing: its own sign alone tells of it
         weight += math.fsum(math.log(FLOOR) for need in cause.needs if features.get(need) == "no")
         size = cause.size
         if models and cause.word in models:
