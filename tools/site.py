@@ -99,7 +99,7 @@ def build(out: Path, address: str) -> None:
     hold(out)
 
 
-def planner(out: Path, address: str = "", level: int = 19) -> None:
+def planner(out: Path, address: str = "", level: int = 9) -> None:
     """Write the page that runs the planner into a folder of the documentation."""
     import try_page
 

@@ -3,19 +3,18 @@
     python tools/try_page.py site/try
 
 Takes Pyodide from npm (`npm pack`) and the wheels of pydantic from the Python package index, both
-pinned here, and a wheel of this checkout; that Pyodide compiles their modules into two archives,
-which the page checks against their hashes: what every answer needs, and pydantic, which only files
-of the visitor need and which comes behind it. Observable Plot draws, bundled from npm. The
-answers that the page shows first are made here: they need no Python there.
+pinned here, and a wheel of this checkout. Pyodide is started here, answers once, and its memory is
+kept (`try_snapshot.mjs`): the page starts where that ended. What was not imported by then comes
+behind it. Observable Plot draws, bundled from npm. The answers that the page shows first are made
+here: they need no Python there.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
-import gzip
 import hashlib
 import json
+import lzma
 import os
 import shutil
 import subprocess
@@ -28,7 +27,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "docs" / "try"
-PLOT = "plot, barX, dot, line, pointer, ruleX, ruleY, stackX, text, tip"
+BUNDLES = {
+    "plot": "{ plot, barX, dot, line, pointer, ruleX, ruleY, stackX, text, tip } "
+    "from '@observablehq/plot'",
+    "xz": "{ XzReadableStream } from 'xz-decompress'",
+}
+"""Modules that the page loads -> what of a package they give it."""
 PYODIDE = "314.0.7"
 FILES = (
     "pyodide.mjs",
@@ -79,28 +83,17 @@ def wheels(work: Path) -> list[Path]:
 
 
 COMPILE = """
-import { readFileSync, writeFileSync } from "node:fs";
-const [folder, out, ...wheels] = process.argv.slice(2);
-const { loadPyodide } = await import(`file://${folder}/pyodide.mjs`);
-const python = await loadPyodide({ indexURL: folder });
-wheels.forEach((file, i) => python.FS.writeFile(`/${i}.whl`, readFileSync(file)));
-python.globals.set("n_wheels", wheels.length);
-python.runPython(readFileSync(0, "utf-8"));
-for (const name of ["code.zst", "pydantic.zst"])
-  writeFileSync(`${out}/${name}`, python.FS.readFile(`/${name}`));
-writeFileSync(`${folder}/python_stdlib.zip`, python.FS.readFile("/stdlib.zip"));
-"""
-"""For node: gives wheels to the Python that the page will run, and takes archives from it."""
-
-ARCHIVE = """
-import json, re, zipfile
+import ast, json, re, zipfile
 import importlib._bootstrap_external as written
-from compression.zstd import CompressionParameter as Say, compress
 
-LEFT_OUT = ("pydantic/v1/", "pydantic/mypy.py", "pydantic/_hypothesis", ".pyi", ".dist-info/",
+LEFT_OUT = ("pydantic/v1/", "pydantic/mypy.py", "pydantic/_hypothesis", "pydantic/experimental",
+    "pydantic/networks.py", "annotated_types/test_cases", ".pyi", ".dist-info/",
     "gpuscale/evidence/", "gpuscale/textbook/", "gpuscale/cli/", "gpuscale/data/validation/",
-    "gpuscale/answers/validate/", "gpuscale/answers/calibrate", "gpuscale/answers/study/",
-    "gpuscale/answers/quiz")
+    "gpuscale/answers/validate/", "gpuscale/answers/calibrate", "gpuscale/answers/study",
+    "gpuscale/answers/quiz", "gpuscale/answers/compare/", "gpuscale/render/notebook",
+    "gpuscale/__main__")
+DYNAMIC = (r"encodings/(__init__|aliases|ascii|utf_|latin_1|idna|unicode)"
+    r"|_sysconfigdata|pyodide/|_pyodide/")
 
 def bare(code):
     "Without the tables of line numbers, and without docstrings where nothing shows them."
@@ -115,74 +108,146 @@ def compiled(name, content):
     code = bare(compile(content, name, "exec", optimize=shown, dont_inherit=True))
     return name + "c", bytes(written._code_to_hash_pyc(code, b"x" * 8, False))
 
-with (
-    zipfile.ZipFile("/lib/python314.zip") as whole,
-    zipfile.ZipFile("/stdlib.zip", "w", zipfile.ZIP_STORED) as kept,
-):
-    for name in sorted(whole.namelist()):
-        if not re.match(STDLIB_LEFT_OUT, name):
-            name, content = compiled(name, whole.read(name))
-            kept.writestr(zipfile.ZipInfo(name), content)
+def imported(name, source):
+    "Names of modules that a source imports, anywhere in it."
+    package = name.removesuffix(".py").removesuffix("/__init__").split("/")
+    package = package if name.endswith("__init__.py") else package[:-1]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
+
+def reached(library, known):
+    "Files of the library that `known` sources import, and those that these import."
+    todo, found = [*known.items()], set()
+    while todo:
+        name, source = todo.pop()
+        for module in imported(name, source):
+            parts = module.split(".")
+            stems = ["/".join(parts[: i + 1]) for i in range(len(parts))]
+            for file in (end for stem in stems for end in (stem + ".py", stem + "/__init__.py")):
+                if file in library and file not in found:
+                    found.add(file)
+                    todo.append((file, library[file]))
+    return found
 
 wheels = [zipfile.ZipFile(f"/{i}.whl") for i in range(n_wheels)]
-rows = [(name, wheel) for wheel in wheels for name in wheel.namelist()]
-rows = [row for row in rows if not any(p in row[0] for p in LEFT_OUT) and row[0][-1] != "/"]
-rows.sort(key=lambda row: (row[0].rsplit(".")[-1], row[0]))
-files = [compiled(name, wheel.read(name)) for name, wheel in rows]
-best = {Say.compression_level: level, Say.window_log: 25}
-ours = [row for row in files if row[0].startswith(("gpuscale/", "tomli/"))]
-for kept, name in ((ours, "code"), ([row for row in files if row not in ours], "pydantic")):
-    index = json.dumps([(name, len(content)) for name, content in kept]).encode()
-    parts = [len(index).to_bytes(4), index, *(content for _, content in kept)]
-    with open(f"/{name}.zst", "wb") as out:
-        out.write(compress(b"".join(parts), options=best))
+ours = {name: wheel.read(name) for wheel in wheels for name in wheel.namelist()
+    if name[-1] != "/" and not any(part in name for part in LEFT_OUT)}
+ours["pydantic/plugin/_loader.py"] = b"def get_plugins():\\n    return ()"  # it asks for packages
+with zipfile.ZipFile("/lib/python314.zip") as whole:
+    names = [name for name in whole.namelist() if not re.match(STDLIB_LEFT_OUT, name)]
+    library = {name: whole.read(name) for name in names}
+known = {n: s for n, s in (library | ours).items() if n.endswith(".py")}
+first = {n: s for n, s in known.items() if n in ours or re.match(DYNAMIC, n)}
+kept = reached(known, first) | {n for n in library if re.match(DYNAMIC, n)}
+library = [compiled(name, library[name]) for name in sorted(kept & library.keys())]
+files = [compiled(name, ours[name]) for name in sorted(ours, key=lambda n: (n.rsplit(".")[-1], n))]
+for rows, made in ((library, "/library"), (files, "/ours")):
+    index = json.dumps([(name, len(content)) for name, content in rows]).encode()
+    with open(made, "wb") as out:
+        out.writelines([len(index).to_bytes(4), index, *(content for _, content in rows)])
+with zipfile.ZipFile("/library.zip", "w", zipfile.ZIP_STORED) as made:
+    for name, content in library:
+        made.writestr(zipfile.ZipInfo(name), content)
 """
-"""For that Python: byte code in place of sources, as it starts in a third of the time."""
+"""For the Python of the page: byte code in place of sources, and of its library what is wanted."""
 
 STDLIB_LEFT_OUT = (
-    r"(_pyrepl|unittest|multiprocessing|xml|xmlrpc|wsgiref|http|sqlite3|curses|dbm|idlelib|ensurepip"
-    r"|lib2to3|turtledemo|tkinter|venv|pydoc_data|profiling|concurrent/interpreters)/"
+    r"(_pyrepl|unittest|ctypes|multiprocessing|xml|xmlrpc|wsgiref|http|sqlite3|curses|dbm|idlelib"
+    r"|ensurepip|lib2to3|turtledemo|tkinter|venv|pydoc_data|profiling|concurrent/interpreters"
+    r"|email|importlib/metadata)/"
     r"|encodings/(cp|iso|mac|big5|euc|gb|hz|johab|koi8|kz|ptcp|shift|tis|hp|palmos)"
-    r"|(pdb|doctest|pydoc|imaplib|smtplib|mailbox|optparse|turtle|nntplib|ftplib|poplib|telnetlib"
+    r"|(tarfile|argparse|_pydatetime|urllib/(request|response|error|robotparser)|pdb|doctest|pydoc"
+    r"|imaplib|smtplib|mailbox|optparse|turtle|nntplib|ftplib|poplib|telnetlib"
     r"|cProfile|profile|pstats|trace|tracemalloc|webbrowser|configparser|pickletools|bdb|cmd"
     r"|difflib|ssl|socketserver|netrc|plistlib|aifc|wave|sunau|mimetypes|filecmp|fileinput|getpass"
     r"|rlcompleter|symtable|tabnanny|timeit|this|antigravity|asynchat|xdrlib|_aix_support"
     r"|_android_support|_apple_support|_ios_support|_osx_support|_strptime_t|zipapp|sched)\.pyc?$"
 )
+"""Modules of the library that nothing here asks for."""
 
 
-def pack(out: Path) -> None:
-    """Pack what a server would send whole: the interpreter, and its library."""
-    for name in ("pyodide.asm.wasm", "python_stdlib.zip"):
-        raw = (out / name).read_bytes()
-        (out / f"{name}.gz").write_bytes(gzip.compress(raw, 9, mtime=0))
-        (out / name).unlink()
-    lock = json.loads((out / "pyodide-lock.json").read_text("utf-8"))
-    lock["packages"] = {}
-    (out / "pyodide-lock.json").write_text(json.dumps(lock), "utf-8")
+WARM = """
+import functools, gc, json, sys, zipimport
+
+gc.set_threshold(20_000, 20, 20)
+
+FORGET = ("gpuscale.answers.page", "gpuscale.core.step.operators", "gpuscale.core.memory.peak",
+    "gpuscale.core.step.parallel_comm", "gpuscale.core.stages", "gpuscale.core.kernel.expected")
+
+def stop_reading_the_library():
+    "What is not imported yet is found beside the planner, once it is there."
+    for name in [name for name in sys.path if name.endswith(".zip")]:
+        sys.path.remove(name)
+    sys.path_importer_cache.clear()
+    zipimport._zip_directory_cache.clear()
+
+def imported():
+    "Files of the modules that are there already."
+    stems = [name.replace(".", "/") for name in sys.modules]
+    return [stem + end for stem in stems for end in (".pyc", "/__init__.pyc")]
+
+def blank():
+    "Blocks of small objects that were freed are filled with zeros."
+    for size in range(8, 500, 16):
+        kept = [bytes(size) for _ in range(1_500_000 // size)]
+        del kept
+
+from gpuscale.answers.page import asked_json, kept_json, names_json
+names_json()
+asked_json(*QUESTION)
+for one in gc.get_objects():  # what it was about helps no other question
+    if isinstance(one, functools._lru_cache_wrapper) and one.__module__ in FORGET:
+        one.cache_clear()
+del one
+gc.collect()
+stop_reading_the_library()
+"""
+"""What is asked before the memory is kept: imported, read and compiled then for every visitor."""
+
+PACKED = {"python": (3, 0, 0), "start": (2, 2, 2), "rest": (3, 0, 0)}
+"""Archive -> lc, lp, pb of LZMA that pack it best: words of a memory are of four bytes."""
 
 
-def archive(out: Path, work: Path, found: list[Path], level: int = 19) -> dict[str, str]:
-    """Write the modules of wheels as two archives, packed at a level of zstd; their hashes."""
-    (work / "compile.mjs").write_text(COMPILE, "utf-8")
-    command = ["node", "compile.mjs", str(out / "pyodide"), str(out), *map(str, found)]
-    program = f"STDLIB_LEFT_OUT, level = {STDLIB_LEFT_OUT!r}, {level}\n{ARCHIVE}"
-    subprocess.run(command, cwd=work, input=program, text=True, check=True)
-    packed = {file.name: file.read_bytes() for file in sorted(out.glob("*.zst"))}
-    return {
-        name: base64.b64encode(hashlib.sha256(content).digest()).decode()
-        for name, content in packed.items()
-    }
+def pack(out: Path, work: Path, found: list[Path], level: int = 9) -> None:
+    """Write the interpreter as it stands after a first answer, and what it may import later."""
+    first = asked(work)["train"][0]
+    question = (first["command"], json.dumps(first["given"]))
+    program = {"compile": f"STDLIB_LEFT_OUT = {STDLIB_LEFT_OUT!r}\n{COMPILE}"}
+    program["warm"] = f"QUESTION = {question!r}\n{WARM}"
+    script = ROOT / "tools" / "try_snapshot.mjs"
+    command = ["node", "--no-warnings", str(script), str(work / "pyodide"), str(work)]
+    told = json.dumps(program)
+    subprocess.run([*command, *map(str, found)], input=told, text=True, check=True)
+    preset = level | (lzma.PRESET_EXTREME if level == 9 else 0)
+    for name, (lc, lp, pb) in PACKED.items():
+        how = {"id": lzma.FILTER_LZMA2, "preset": preset, "dict_size": 1 << 26}
+        packed = lzma.compress(
+            (work / name).read_bytes(),
+            lzma.FORMAT_XZ,
+            lzma.CHECK_CRC32,
+            filters=[how | {"lc": lc, "lp": lp, "pb": pb}],
+        )
+        (out / f"{name}.xz").write_bytes(packed)
 
 
-def charts(out: Path, work: Path) -> None:
-    """Bundle the parts of Observable Plot that the page draws with."""
+def bundles(out: Path, work: Path) -> None:
+    """Bundle what the page draws with and what unpacks its archives."""
     for name in ("package.json", "package-lock.json"):
         shutil.copy(SOURCE / name, work / name)
     run("npm", "ci", "--silent", "--no-audit", "--no-fund", cwd=work)
-    (work / "plot-in.js").write_text(f"export {{ {PLOT} }} from '@observablehq/plot';\n", "utf-8")
     bundle = "--bundle --minify --format=esm --target=es2022 --legal-comments=none"
-    run("npx", "esbuild", "plot-in.js", *bundle.split(), f"--outfile={out / 'plot.js'}", cwd=work)
+    for name, taken in BUNDLES.items():
+        (work / f"{name}-in.js").write_text(f"export {taken};\n", "utf-8")
+        command = ["npx", "esbuild", f"{name}-in.js", *bundle.split(), f"--outfile={out / name}.js"]
+        run(*command, cwd=work)
+    for name in ("pyodide.mjs", "pyodide.asm.mjs"):
+        command = ["npx", "esbuild", f"pyodide/{name}", *bundle.split()[1:]]
+        run(*command, f"--outfile={out / 'pyodide' / name}", cwd=work)
 
 
 ASKED = """
@@ -197,17 +262,21 @@ console.log(JSON.stringify(Object.fromEntries(Object.keys(TASKS).map((task) => {
 """For node: what the page asks for the form of each task as it stands at first."""
 
 
+def asked(work: Path, **known: Any) -> dict[str, list[dict[str, Any]]]:
+    """Questions of the page for the form of each task as it stands at first."""
+    from gpuscale.answers.page import names_json
+
+    (work / "asked.mjs").write_text(ASKED % (SOURCE / "tasks.js").as_uri(), "utf-8")
+    told = json.dumps({"names": json.loads(names_json()), **known})
+    command = ["node", "--no-warnings", "asked.mjs"]
+    said = subprocess.run(command, cwd=work, input=told, text=True, check=True, stdout=-1)
+    found: dict[str, list[dict[str, Any]]] = json.loads(said.stdout)
+    return found
+
+
 def first_answers(out: Path, work: Path) -> None:
     """Answer what the page asks at first: it needs no Python then."""
     from gpuscale.answers.page import asked_json, kept_json, names_json
-
-    def asked(**known: Any) -> dict[str, list[dict[str, Any]]]:
-        (work / "asked.mjs").write_text(ASKED % (SOURCE / "tasks.js").as_uri(), "utf-8")
-        told = json.dumps({"names": names, **known})
-        command = ["node", "--no-warnings", "asked.mjs"]
-        said = subprocess.run(command, cwd=work, input=told, text=True, check=True, stdout=-1)
-        found: dict[str, list[dict[str, Any]]] = json.loads(said.stdout)
-        return found
 
     @cache
     def said(what: str, command: str, given: str) -> Any:
@@ -218,8 +287,9 @@ def first_answers(out: Path, work: Path) -> None:
         return said(question["what"], question["command"], json.dumps(question["given"]))
 
     names = json.loads(names_json())
-    results = {task: answer(ask[0])["answer"]["result"] for task, ask in asked().items()}
-    rows = {task: [(q, answer(q)) for q in found] for task, found in asked(results=results).items()}
+    results = {task: answer(ask[0])["answer"]["result"] for task, ask in asked(work).items()}
+    questions = asked(work, results=results)
+    rows = {task: [(q, answer(q)) for q in found] for task, found in questions.items()}
     at_once = {"names": names, "answers": rows["train"][:1]}
     told = json.dumps(at_once, separators=(",", ":")).replace("<", "\\u003c")
     index = out / "index.html"
@@ -228,21 +298,20 @@ def first_answers(out: Path, work: Path) -> None:
     (out / "first.json").write_text(json.dumps(rest, separators=(",", ":")), "utf-8")
 
 
-def build(out: Path, address: str = "", level: int = 19) -> None:
+def build(out: Path, address: str = "", level: int = 9) -> None:
     """Write the folder; `address`: where it will be found, for the picture of a pasted link.
 
-    A lower `level` packs sooner: 9 takes half the time of 19 for the archives, and 284 kB more.
+    A lower `level` of LZMA packs sooner, and larger.
     """
     from gpuscale.render.html_report import stylesheet
 
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        pyodide(out / "pyodide", work)
+        pyodide(work / "pyodide", work)
         found = wheels(work)
-        digest = archive(out, work, found, level)
-        pack(out / "pyodide")
-        charts(out, work)
+        pack(out, work, found, level)
+        bundles(out, work)
         for file in SOURCE.iterdir():
             if not file.name.startswith("package"):
                 shutil.copy(file, out / file.name)
@@ -252,8 +321,6 @@ def build(out: Path, address: str = "", level: int = 19) -> None:
     said = index.read_text("utf-8").replace(picture.format(""), picture.format(address))
     index.write_text(said, "utf-8")
     (out / "report.css").write_text(stylesheet(), "utf-8")
-    told = {"pyodide": PYODIDE, "wheels": [f.name for f in found], "sha256": digest}
-    (out / "manifest.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")
     keep_offline(out)
 
 

@@ -1,134 +1,120 @@
 // The planner itself: Python in a worker, so that the page stays alive while it computes.
+import { XzReadableStream } from "./xz.js";
+
 const said = (message) => self.postMessage(message);
 
-async function got(name) {
+// An archive, unpacked while it comes: what it says of itself, and its content in order.
+async function archive(name) {
   const answer = await fetch(name);
   if (!answer.ok) throw new Error(`${name}: ${answer.status} ${answer.statusText}`);
-  return answer;
+  const from = new XzReadableStream(answer.body).getReader();
+  let part = new Uint8Array(0);
+  const more = async () => {
+    let one;
+    try { one = await from.read(); } catch { one = { done: true }; }
+    if (one.done) throw new Error(`${name} does not hold what it should`);
+    part = one.value;
+  };
+  const some = async (most) => {
+    while (!part.length) await more();
+    const taken = part.subarray(0, most);
+    part = part.subarray(taken.length);
+    return taken;
+  };
+  const fill = async (into) => {
+    for (let at = 0; at < into.length; ) {
+      const taken = await some(into.length - at);
+      into.set(taken, at);
+      at += taken.length;
+    }
+    return into;
+  };
+  const size = new DataView((await fill(new Uint8Array(4))).buffer).getUint32(0);
+  const head = JSON.parse(new TextDecoder().decode(await fill(new Uint8Array(size))));
+  return { head, some, fill };
 }
 
-// An archive of modules, held against the hash that the page was built with.
-const manifest = got("manifest.json").then((answer) => answer.json());
-manifest.catch(() => {}); // said where it is awaited
-async function packed(name) {
-  const content = await (await got(name)).arrayBuffer();
-  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
-  if (btoa(String.fromCharCode(...hash)) !== (await manifest).sha256[name]) throw new Error(`${name} is not the file that this page was built with`);
-  return new Uint8Array(content);
+const SITE = "/lib/python3.14/site-packages/";
+const folders = new Set();
+async function write(FS, { head, fill }) {
+  for (const [name, size] of head.files) {
+    const folder = SITE + name.slice(0, name.lastIndexOf("/") + 1);
+    if (!folders.has(folder)) FS.mkdirTree(folder);
+    folders.add(folder);
+    FS.writeFile(SITE + name, await fill(new Uint8Array(size)), { canOwn: true });
+  }
 }
 
-// Modules are made of an archive in memory when they are imported; only other files are written.
-const UNPACK = `
-import gc, json, marshal, os, sys, sysconfig
-from compression.zstd import decompress
-from importlib.util import spec_from_file_location
-from types import SimpleNamespace
-
-gc.set_threshold(20_000, 20, 20)
-HEAD = 16  # bytes of a compiled file before its code
-SITE = sysconfig.get_paths()["purelib"]
-
-class Archive:
-    def __init__(self):
-        self.files = {}
-
-    def find_spec(self, name, path=None, target=None):
-        stem = name.replace(".", "/")
-        for file in (stem + "/__init__.pyc", stem + ".pyc"):
-            if file in self.files:
-                inside = [os.path.join(SITE, stem)] if file.endswith("/__init__.pyc") else None
-                where = os.path.join(SITE, file)
-                spec = spec_from_file_location(name, where, loader=self, submodule_search_locations=inside)
-                spec.loader_state = file
-                return spec
-        return None
-
-    def create_module(self, spec):
-        return None
-
-    def get_resource_reader(self, name):
-        from importlib.readers import FileReader
-        return FileReader(SimpleNamespace(path=os.path.join(SITE, *name.split("."), "__init__.pyc")))
-
-    def exec_module(self, module):
-        exec(marshal.loads(self.files[module.__spec__.loader_state][HEAD:]), module.__dict__)
-
-archive = Archive()
-sys.meta_path.insert(0, archive)
-
-def unpack(file):
-    with open(file, "rb") as packed:
-        whole = memoryview(decompress(packed.read()))
-    os.remove(file)
-    at = 4 + int.from_bytes(whole[:4])
-    folders = set()
-    for name, size in json.loads(bytes(whole[4:at])):
-        content = whole[at : at + size]
-        at += size
-        if name.endswith(".pyc"):
-            archive.files[name] = content
-            continue
-        path = os.path.join(SITE, name)
-        folder = os.path.dirname(path)
-        if folder not in folders:
-            os.makedirs(folder, exist_ok=True)
-            folders.add(folder)
-        with open(path, "wb") as made:
-            made.write(content)
-`;
-
-// What reads files of others, and settings said anew: it comes behind the first answers.
-let readers = null;
-const reads = async (python) => {
-  readers ??= packed("pydantic.zst").then((content) => {
-    python.FS.writeFile("/pydantic.zst", content);
-    python.runPython('unpack("/pydantic.zst")');
-  });
-  await readers;
-};
-
-// Packed by us, whatever the server does; read while it comes.
-const PACKED = { "pyodide.asm.wasm": "application/wasm", "python_stdlib.zip": "application/zip" };
-const plain = async (name) => (await got(`pyodide/${name}.gz`)).body.pipeThrough(new DecompressionStream("gzip"));
-
+// Python as it stood after a first answer: its code is compiled and its memory filled while they come
+const PAGE = 4096;
 const ready = (async () => {
   said({ state: "Loading Python…" });
-  const coming = Object.fromEntries(Object.keys(PACKED).map((name) => [name, plain(name)]));
-  const created = import("./pyodide/pyodide.asm.mjs");
+  const modules = Promise.all([import("./pyodide/pyodide.asm.mjs"), import("./pyodide/pyodide.mjs")]);
+  const interpreter = await archive("python.xz");
+  let left = interpreter.head.bytes;
+  let compiled = null;
+  await new Promise((drained, failed) => {
+    const code = new ReadableStream({
+      async pull(to) {
+        try {
+          const taken = await interpreter.some(left);
+          left -= taken.length;
+          to.enqueue(taken.slice());
+          if (!left) to.close();
+          if (!left) drained();
+        } catch (error) { failed(error); }
+      },
+    });
+    compiled = WebAssembly.compileStreaming(new Response(code, { headers: { "Content-Type": "application/wasm" } }));
+    compiled.catch(failed);
+  });
+  const start = await archive("start.xz");
+  const { bytes, head: before, data, runs, lock } = start.head;
+  const image = new Uint8Array(bytes);
+  for (const [page, n] of runs) await start.fill(image.subarray(page * PAGE, (page + n) * PAGE));
+  const compiler = await compiled;
+  // what Pyodide would fetch is here already
   const direct = self.fetch;
-  // the code is asked for once the interpreter is there: it comes while Python starts
-  let code = null;
-  const ask = () => {
-    code = packed("code.zst");
-    code.catch(() => {}); // said where it is awaited
-  };
-  self.fetch = async (name, ...rest) => {
-    const file = String(name?.url ?? name).split("/").at(-1);
-    if (!(file in PACKED)) return direct(name, ...rest);
-    return new Response(await coming[file], { headers: { "Content-Type": PACKED[file] } });
-  };
-  const { loadPyodide } = await import("./pyodide/pyodide.mjs");
-  const { default: create } = await created;
+  self.fetch = async () => new Response("");
+  WebAssembly.instantiateStreaming = async (_, imports) => ({ module: compiler, instance: await WebAssembly.instantiate(compiler, imports) });
+  const [{ default: create }, { loadPyodide }] = await modules;
   const python = await loadPyodide({
     indexURL: new URL("pyodide/", self.location.href).href,
-    createPyodideModule: (settings) => {
-      settings.preRun.push(ask);
-      return create(settings);
+    lockFileContents: JSON.stringify(lock),
+    _loadSnapshot: image,
+    createPyodideModule: async (settings) => {
+      settings.preRun.unshift(({ HEAPU8: filled }) => { for (let i = 0; i < data; i++) image[before + i] ^= filled[i]; });
+      const module = await create(settings);
+      module.growMemory(bytes - before);
+      return module;
     },
   });
   self.fetch = direct;
-  said({ state: "Loading the planner…" });
-  python.FS.writeFile("/code.zst", await code);
-  python.runPython(UNPACK);
-  python.runPython(`
-unpack("/code.zst")
-from gpuscale.answers.page import asked_json, kept_json, names_json
-`);
+  await write(python.FS, start);
   said({ names: JSON.parse(python.globals.get("names_json")()) });
   return python;
 })();
+
+// What was not imported by then: it comes behind the first answer. A folder of data alone was a package
+// without modules until then.
+const ARRIVED = `
+sys.path_importer_cache.clear()
+for name, module in [*sys.modules.items()]:
+    if hasattr(module, "__path__") and module.__spec__.origin is None:
+        del sys.modules[name]
+`;
+let others = null;
+let whole = false;
+const rest = async (python) => {
+  others ??= archive("rest.xz").then(async (found) => {
+    await write(python.FS, found);
+    python.runPython(ARRIVED);
+    whole = true;
+  });
+  await others;
+};
 // what the next questions need is imported while nothing is asked
-const IDLE = ["training.plan_train", "training.tune_plan", "serve.document"];
+const IDLE = ["training.tune_plan", "serve.document"];
 let quiet = 0; // waits for a while without a question
 const whenQuiet = () => {
   clearTimeout(quiet);
@@ -136,11 +122,11 @@ const whenQuiet = () => {
 };
 const idle = async () => {
   const python = await ready;
-  const module = IDLE.shift();
-  if (module) {
-    python.runPython(`import gpuscale.answers.${module}`);
-    whenQuiet();
-  } else reads(python).catch(() => (readers = null)); // asked for again where it is needed
+  await rest(python).catch(() => (others = null)); // asked for again where it is needed
+  const module = whole && IDLE.shift();
+  if (!module) return;
+  python.runPython(`import gpuscale.answers.${module}`);
+  whenQuiet();
 };
 ready.then(whenQuiet).catch((error) => said({ failed: String(error) }));
 
@@ -156,8 +142,8 @@ self.onmessage = async ({ data }) => {
   const options = JSON.stringify(data.given);
   const made = () => (data.what === "answer" ? call("asked_json", data.command, options) : call("kept_json", data.command, options, data.what));
   const again = async (error) => {
-    if (!String(error).includes("No module named 'pydantic'")) throw error;
-    await reads(python);
+    if (whole) throw error;
+    await rest(python);
     return made();
   };
   try {

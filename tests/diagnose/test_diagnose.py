@@ -599,7 +599,7 @@ def test_what_ended_a_run_is_no_cause_where_no_line_says_so():
 
 def test_a_document_is_no_log(tmp_path):
     page = tmp_path / "README.md"
-    page.write_text("# A run\n\nIt reaches MFU 34.6 % with vllm; a step takes 2 s, 5 GB are free.\n")
+    page.write_text("# A run\n\nMFU 34.6 % with vllm; a step takes 2 s, 5 GB are free.\n")
     done = invoke("diagnose", str(page))
     assert (done.returncode, done.stdout) == (2, "")
     assert "README.md: a document, with no line that a run printed" in done.stderr

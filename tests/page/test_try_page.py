@@ -33,7 +33,8 @@ pytestmark = [pytest.mark.slow, AGAIN]
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"
-JOBS = [
+JOBS = [  # the first wants modules that come behind the first answer
+    ("plan", {"model": "llama3-8b", "gpus": "8", "gpu": "h100", "set": "gpu.hbm_bytes=90GB"}),
     ("memory", {"model": "llama3-8b", "gpu": "rtx-3090", "gpus": "2", "method": "qlora"}),
     ("memory", {"model": "llama3-8b", "gpu": "rtx-4090", "method": "lora", "seq_len": "2048"}),
     ("memory", {"model": "qwen2.5-7b", "gpu": "h100", "gpus": "4", "method": "full"}),
@@ -87,8 +88,8 @@ ASK = """new Promise((done, failed) => {
 })"""
 
 
-LEVEL, PACKED_LESS_BYTES = 9, 284e3
-"""Of the archives, which the site packs at 19; how many more bytes they are so."""
+LEVEL, PACKED_LESS_BYTES = 3, 2e6
+"""Of the archives, which the site packs at 9; how many more bytes they are at most so."""
 EVERY = 300
 """One measured row in so many is scored for the page of scores: its text is tested elsewhere."""
 
@@ -144,7 +145,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 class Held(Quiet):
-    held = ".wasm.gz"
+    held = "python.xz"
 
 
 @contextlib.contextmanager
@@ -200,7 +201,7 @@ def test_a_visitor_comes_by_the_button_of_the_index_and_no_link_is_dead(site):
     assert tab.evaluate("Boolean(document.querySelector('.md-nav'))")
 
 
-def test_twenty_jobs_have_the_same_answers_as_here(site):
+def test_jobs_have_the_same_answers_as_here(site):
     tab, address, _ = site
     tab.open(address)
     got = json.loads(tab.evaluate(ASK % json.dumps(JOBS)))
@@ -470,11 +471,11 @@ def test_a_file_that_is_missing_is_said_and_the_first_answers_stand(site, tmp_pa
     tab, _, folder = site
     broken = tmp_path / "site"
     shutil.copytree(folder / "try", broken / "try")
-    (broken / "try" / "code.zst").unlink()
+    (broken / "try" / "start.xz").unlink()
     with served(broken) as (address, _):
         tab.open(address)
         wait_for(tab, "document.querySelector('#state.error')")
-        assert "code.zst" in text_of(tab, "#state")
+        assert "start.xz" in text_of(tab, "#state")
         assert "llama3.1-8b" in text_of(tab, "#head")
         tab.evaluate("document.querySelector('input[value=serve]').click()")
         wait_for(tab, "document.querySelector('#head').textContent.includes('TTFT')")

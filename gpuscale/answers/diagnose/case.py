@@ -219,13 +219,10 @@ def _log(name: str) -> Log:
     finally:
         progress.clear()
     own = load_table("_known")["own"].split()
-    if re.search(DOCUMENT, name) and not (
-        log.texts or any(k[2] in own and t.series.n > 1 for k, t in log.tracks.items())
-    ):
-        raise GpuscaleError(
-            f"{shown_name(name)}: a document, with no line that a run printed",
-            "give the log itself, or say what was measured with --measured",
-        )
+    printed = log.texts or any(k[2] in own and t.series.n > 1 for k, t in log.tracks.items())
+    if re.search(DOCUMENT, name) and not printed:
+        why = f"{shown_name(name)}: a document, with no line that a run printed"
+        raise GpuscaleError(why, "give the log, or say what was measured with --measured")
     return log
 
 

@@ -351,17 +351,15 @@ def _terms(d: Diagnosis) -> list[Term]:
         key = f"causes.{c.cause}"
         found.append(Term(f"{key}.probability", c.probability, "frac", source=why))
         if c.verdict == "fault":
-            inputs = {"explains": c.explains_factor}
-            formula = "1 - 1 / explains"
-            found.append(Term(f"{key}.gain_frac", c.gain_frac, "frac", formula, inputs, c.source))
+            how = ("1 - 1 / explains", {"explains": c.explains_factor}, c.source)
+            found.append(Term(f"{key}.gain_frac", c.gain_frac, "frac", *how))
     return found
 
 
 def _warnings(a: Answered) -> list[str]:
-    found, case = [], a.case
+    found, case, d = [], a.case, a.diagnosis
     if not case.figures:
         found.append("no figure is known to judge: say one with --measured")
-    d = a.diagnosis
     model = ("model", case.model_name, case.model or case.params)
     for word, name, spec in (model, ("GPU", case.gpu_name, case.gpu)):
         if name and spec is None and d.predicted is None:
@@ -383,5 +381,4 @@ def _saved(a: Answered) -> tuple[dict[Any, str | bytes], str]:
     from gpuscale.render.save import check_target
 
     text, said = calibration_of(a)
-    files: dict[Any, str | bytes] = {check_target(a.asked.save, "--save", (".toml",)): text}
-    return files, said
+    return {check_target(a.asked.save, "--save", (".toml",)): text}, said

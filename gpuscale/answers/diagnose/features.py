@@ -275,9 +275,7 @@ def _model(case: RunCase, f: Features) -> None:
         if held := f.get("memory"):
             f["bytes_per_param"] = float(held) / params
     _shape(case, f)
-    if re.search(r"fp8|mxfp|float8|nvfp4", words):
-        f["fp8"] = "yes"
-    elif re.search(r"bf16|fp16|float16|fp32", words):
+    if re.search(r"bf16|fp16|float16|fp32", words):
         f["fp8"] = "no"
     if told("quantised", words):
         f["quantised"] = "yes"

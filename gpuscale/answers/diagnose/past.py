@@ -74,16 +74,14 @@ def _times(log: series.Log, past: Past) -> None:
     if k and middle > 0:
         past.features["first_over_steady"] = times[0] / middle
         if times[0] > 1.5 * middle:
-            text = (
-                f"first {k} of the printed steps are warm-up: {times[0] / middle:.3g} times longer"
-            )
+            longer = f"{times[0] / middle:.3g} times longer"
+            text = f"first {k} of the printed steps are warm-up: {longer}"
             past.events.append(RunEvent("warm-up", text, steps[0]))
     if len(steady) >= 8 and middle > 0:
         past.features["mean_over_median"] = statistics.fmean(steady) / middle
     n = len(steady)
-    quarters = [
-        statistics.median(steady[i * n // 4 : (i + 1) * n // 4]) for i in range(4 * (n > 7))
-    ]
+    parts = pairwise(i * n // 4 for i in range(5)) if n > 7 else ()
+    quarters = [statistics.median(steady[a:b]) for a, b in parts]
     if quarters and all(b > DRIFT * a for a, b in pairwise(quarters)):
         past.features["worsens"] = "yes"
         ends = (f"{q / middle:.2g}" for q in (quarters[0], quarters[-1]))
@@ -140,9 +138,8 @@ def _memory(log: series.Log, past: Past) -> None:
         rise = series.growth(s.steps, s.values)
         past.features["memory_grows"] = "yes" if rise else past.features.get("memory_grows", "no")
         if rise:
-            each = f"{rise / 1e6:.3g} MB a step"
             span = f"from {s.values[0] / 1e9:.4g} to {s.values[-1] / 1e9:.4g} GB"
-            text = f"{name.replace('_', ' ')} rises {span}, {each}"
+            text = f"{name.replace('_', ' ')} rises {span}, {rise / 1e6:.3g} MB a step"
             past.events.append(RunEvent("memory grows", text))
 
 
@@ -172,9 +169,8 @@ def _loading(log: series.Log, past: Past) -> None:
         share = mean / (statistics.fmean(rest) + beside)
         past.features["data_share"] = min(1.0, share)
         if share > 0.05:
-            most = f"{max(values):.3g} s at most"
-            text = f"loading takes {100 * min(1.0, share):.0f} % of the time, {most}"
-            past.events.append(RunEvent("loading", text))
+            taken = f"{100 * min(1.0, share):.0f} % of the time, {max(values):.3g} s at most"
+            past.events.append(RunEvent("loading", f"loading takes {taken}"))
     elif (percent := log.number("data_time_percent")) is not None:
         past.features["data_share"] = percent
 
