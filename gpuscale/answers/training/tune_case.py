@@ -320,7 +320,7 @@ def _assumed(
         found.append(f"sequences of {job.layout.seq_len:,} tokens (--seq-len)")
     if asked.mean_len is None:
         rows = "attention over whole rows" if asked.packing else "no padding"
-        cut = "rows of the full length: shorter ones take less"
+        cut = "full rows: shorter ones take less"
         found.append(f"{cut if wanted.cut(asked) else rows} (--mean-len)")
     if default:
         found.append(f"software {default} (--software)")
