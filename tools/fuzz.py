@@ -180,6 +180,7 @@ LIMIT_S = {
     "serve": 10.0,
     "validate": 15.0,
     "calibrate": 10.0,
+    "compare": 6.0,
     "quiz": 2.0,
 }
 FINITE = re.compile(
@@ -343,7 +344,8 @@ def kind_of(word: str) -> str:
 
     if word in STANDS_FOR:
         return STANDS_FOR[word]
-    if re.search(r"\.(json|toml|csv)$", word) and (ROOT / "docs" / "examples" / word).is_file():
+    examples = ROOT / "docs" / "examples"
+    if re.fullmatch(r"[\w-]+\.(json|toml|csv)", word) and (examples / word).is_file():
         return word
     fitting = [k for k in ("model", "cluster", "gpu") if word in known_names(k)]
     return fitting[0] if fitting else ""

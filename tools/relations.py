@@ -1,7 +1,7 @@
 """Hold what must be so between answers: better hardware, a pin removed, another way of asking.
 
     python tools/relations.py better --cases 60 [--seed 1] [plan fine-tuning rl serve memory]
-    python tools/relations.py pins --cases 60 [--seed 1]
+    python tools/relations.py pins --cases 60 [--seed 1] [plan fine-tuning]
     python tools/relations.py shown --cases 60 [--seed 1]
     python tools/relations.py files --cases 60 [--seed 1]
     python tools/relations.py exhaustive --cases 60 [--seed 1]
@@ -27,6 +27,7 @@ import random
 import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -212,8 +213,39 @@ def try_better(rng: random.Random, kinds: list[str]) -> str | None:
     return f"{figure} x {factor}: {'; '.join(wrong)}: gpuscale {line}" if wrong else ""
 
 
-def try_pins(rng: random.Random, _: list[str]) -> str | None:
+EVEN = 1e-4
+"""Share of a fine-tuning's rate that is no difference: shards on one GPU."""
+
+SWITCHED = ("software", "method", "loss", "offload", "optimizer")
+"""What a plan of fine-tuning switches where nothing fits without."""
+
+
+def try_tuning_pins(rng: random.Random) -> str | None:
+    """One fine-tuning, then with a dimension pinned: free is at least as fast a token."""
+    line, _cluster = tuning(rng)
+    pins = ["--zero 2", "--zero 3", "--micro-batch 1", "--micro-batch 4", "--recompute none"]
+    pins += ["--recompute full", "--micro-batch 2", "--zero 1"]
+    pin = rng.choice([p for p in pins if p.split()[0] not in line.split()])
+    free, pinned = asked(line), asked(f"{line} {pin}")
+    if free is None or pinned is None or not pinned["result"]["fits"]:
+        return None
+    batch = pinned["inputs"]["global_batch_size"]
+    if free["inputs"]["global_batch_size"] != batch:  # of ranks and micro-batch, where none is said
+        line += f" --global-batch {batch}"
+        if (free := asked(line)) is None:
+            return f"without {pin}: refused: gpuscale {line}"
+    if any(free["inputs"][key] != pinned["inputs"][key] for key in SWITCHED):
+        return None  # a pin with which nothing fits without the switch
+    before, after = (number_at(a["result"], "tokens_per_s") for a in (pinned, free))
+    if before and after and after < before * (1 - EVEN):
+        return f"without {pin}: {before:.6g} -> {after:.6g} tokens/s: gpuscale {line}"
+    return ""
+
+
+def try_pins(rng: random.Random, kinds: list[str]) -> str | None:
     """One job, then with a dimension pinned: free is at least as good."""
+    if rng.choice([k for k in kinds if k in ("plan", "fine-tuning")]) == "fine-tuning":
+        return try_tuning_pins(rng)
     line, _cluster = training(rng)
     pins = ["--tp 2", "--pp 2", "--cp 2", "--zero 1", "--zero 3", "--micro-batch 2", "--dp 4"]
     pins += ["--micro-batch 3", "--recompute full", "--recompute none", "--sequence-parallel off"]
@@ -366,9 +398,11 @@ def main() -> int:
     parser.add_argument("kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--cases", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="ends sooner")
     given = parser.parse_args()
     held, broken, seed = 0, 0, given.seed * 1_000_000
-    while held + broken < given.cases:
+    end_s = time.monotonic() + given.seconds
+    while held + broken < given.cases and time.monotonic() < end_s:
         seed += 1
         found = TRIED[given.what](random.Random(seed), given.kinds)
         held += found == ""
