@@ -569,7 +569,7 @@ def test_rows_may_be_shorter_than_where_a_framework_cuts_them():
     job = "memory llama3-8b --method lora --gpu h100 --software llama-factory"
     cut, said = answered(job), answered(f"{job} --seq-len 2048")
     assert cut["step_s"] == said["step_s"] and cut["step_low_s"] < said["step_low_s"] / 1.5
-    assert any("shorter ones take less" in line for line in cut["taken"])
+    assert any("full rows, low end: 0.2 of that (--mean-len)" in line for line in cut["taken"])
 
 
 def test_the_trainer_splits_no_layer_unasked_and_a_plan_tells_its_batch():

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     OlderWays = Mapping[str, tuple[float, Mapping[str, str]]]  # `older_ways`
 
 
-SHORT = 0.1
+SHORT = 0.2
 """Mean of the rows over where they are cut, at the low end of a step: prior. Alpaca's examples have
-about a hundred tokens; trainers cut at 1,024 to 2,048 by themselves."""
+about a hundred tokens, and its scripts cut at 512."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ def _assumed(
         found.append(f"sequences of {job.layout.seq_len:,} tokens (--seq-len)")
     if asked.mean_len is None:
         rows = "attention over whole rows" if asked.packing else "no padding"
-        cut = "full rows: shorter ones take less"
+        cut = f"full rows, low end: {SHORT:g} of that"
         found.append(f"{cut if wanted.cut(asked) else rows} (--mean-len)")
     if default:
         found.append(f"software {default} (--software)")
