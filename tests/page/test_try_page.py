@@ -88,8 +88,8 @@ ASK = """new Promise((done, failed) => {
 })"""
 
 
-LEVEL, PACKED_LESS_BYTES = 3, 2e6
-"""Of the archives, which the site packs at 9; how many more bytes they are at most so."""
+LEVEL, PACKED_LESS_BYTES = 3, 854e3
+"""Of the archives, which the site packs at 9; how many more bytes they are so."""
 EVERY = 300
 """One measured row in so many is scored for the page of scores: its text is tested elsewhere."""
 
