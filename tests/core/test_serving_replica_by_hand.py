@@ -101,8 +101,8 @@ def test_formulas_of_inference():
     assert prefill_flop(10, 3, 5, 7) == 2 * 10 * 3 + 4 * 9 * 5 * 7
     assert prefill_flop(10, 3, 5, 7, causal=True) == 2 * 10 * 3 + 2 * 9 * 5 * 7
     assert decode_flop(10, 3, 5, 7) == 2 * 10 + 4 * 3 * 5 * 7
-    assert decode_time_s(60, 10, 2, 10, 100, 0.5) == 3.5
-    assert decode_time_s(6, 1000, 2, 10, 100, 0.5) == 5.5
+    assert decode_time_s(60, 10, 2, 10, 100) == 3.0
+    assert decode_time_s(6, 1000, 2, 10, 100) == 5.0
 
 
 def test_hits_of_a_prefix_cache():

@@ -236,9 +236,13 @@ class Mla(Indexed):
         heads, rank, dv = self.n_heads / tp, self.q_lora_rank or 0, self.v_head_dim
         both = heads * (self.qk_nope_head_dim + dv)
         gate = heads * dv if self.output_gate else 0.0
+        index = self.index_n_heads * self.index_head_dim  # on every rank
+        keys = self.index_head_dim + self.index_n_heads if index else 0
+        chosen = (Product("indexer", index, rank or hidden_size),) if index else ()
         return Work(
             products=(
-                Product("Q and KV down", rank + self.latent + gate, hidden_size),
+                Product("Q and KV down", rank + self.latent + gate + keys, hidden_size),
+                *chosen,
                 Product("Q up", heads * self.qk_dim, rank or hidden_size, from_latent=True),
                 Product("KV up", both, self.kv_lora_rank, from_latent=True, absorbed=True),
                 Product("attention out", hidden_size, heads * dv),

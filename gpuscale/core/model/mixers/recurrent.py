@@ -155,10 +155,13 @@ class GatedDelta(Recurrent):
     def work(self, hidden_size: int, tp: int = 1) -> Work:
         """Projections, products inside a chunk, updates of the state (section 3.3)."""
         key, value = self.key / tp, self.value / tp
-        width = 2 * key + 2 * value  # low-rank gates: less by 2 % of it
+        width = 2 * key + 2 * value
         core = Scan(2.0 * DELTA_CHUNK_TOKENS * width + 6.0 * value * self.k_head_dim, 2.0 * width)
+        rank = self.gate_rank or 0
+        gates = (Product("decay and gate", key + value, rank),) if rank else ()
         products = (
-            Product("QKV and gate", width, hidden_size),
+            Product("QKV and gate", width - value + 2 * rank if rank else width, hidden_size),
+            *gates,
             Product("delta out", hidden_size, value),
         )
         return Work(products, core, width, 0.0)
