@@ -101,10 +101,6 @@ def _by_layer(k: Keys, row: FamilyRow, slides: bool = False) -> Attention:
     return attention(k, row, n_heads=first, window_tokens=window_tokens(k, row) if slides else None)
 
 
-def _by_layer_sliding(k: Keys, row: FamilyRow) -> Attention:
-    return _by_layer(k, row, True)
-
-
 def _step3(k: Keys, row: FamilyRow) -> Attention:
     """Low-rank query, one KV head."""
     kv_heads = k.integer("num_key_value_heads", 1)
@@ -143,7 +139,7 @@ OWN: dict[str, dict[str, Build]] = {
     "phi": {"full": _phi},
     "falcon": {"full": _falcon},
     "bigcode": {"full": _falcon},
-    "laguna": {"full": _by_layer, "sliding": _by_layer_sliding},
+    "laguna": {"full": _by_layer, "sliding": lambda k, row: _by_layer(k, row, True)},
     "inkling": {"sliding": _inkling_sliding},
     "inkling2": {"sliding": _inkling_sliding},
     "mimo_v2": {"full": _mimo, "sliding": _mimo_sliding},

@@ -181,7 +181,8 @@ def _moe_where(n: int, has: Callable[[int], Any]) -> list[str]:
 
 def after_first(k: Keys, n: int, row: FamilyRow) -> list[str]:
     """By mlp_layer_types, or by first_k_dense_replace and a frequency or a list of them."""
-    if not k.find("num_local_experts"):
+    said = "n_routed_experts" in k.table or not k.find("moe_intermediate_size")
+    if said and not k.find("num_local_experts"):
         return ["dense"] * n
     kinds = k.per_layer("mlp_layer_types", n)
     if kinds is not None:

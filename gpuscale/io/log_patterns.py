@@ -2,8 +2,8 @@
 
 A `[[line]]` has a literal (`has`: one of several) and entries ``NAME [UNIT] REGEX``: ``#`` stands
 for a number, ``#K`` for one with a letter of thousands behind, ``&`` for a unit as printed, ``@``
-for a word; the unit ``text`` keeps the group as it is, ``=WORD`` is a constant, ``&`` is read off
-the line.
+for a word; the unit ``text`` keeps the group as it is, ``=WORD`` is a constant (``=`` takes back
+what was said), ``&`` is read off the line.
 """
 
 from __future__ import annotations

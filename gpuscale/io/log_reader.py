@@ -308,7 +308,8 @@ class _Reader:
         if step is not None:
             self._restart(step, kind.program)
         programs = self.log.programs
-        programs[kind.program] = programs.get(kind.program, 0) + 1
+        if any(made[0] != "" for _, made in found):
+            programs[kind.program] = programs.get(kind.program, 0) + 1
         for name, (value, unit, _, si) in found:
             if name in self.seen:
                 continue
@@ -341,6 +342,9 @@ class _Reader:
 
     def _text(self, fact: Fact) -> None:
         log = self.log
+        if not fact.value:  # what was said before is so no longer
+            log.texts.pop((fact.run, fact.name), None)
+            return
         if len(log.texts) < MOST_KEPT or (fact.run, fact.name) in log.texts:
             log.texts[fact.run, fact.name] = fact
         key = (fact.name, str(fact.value))

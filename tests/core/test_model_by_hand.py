@@ -319,6 +319,11 @@ def test_kimi_delta():
     assert mixer.weights(H) == (H * (3 * width + 8) + low + width * H, vectors)
     assert sum(m.params for m in mixer.maps(H)) == mixer.weights(H)[0]
     assert mixer.cache() == GatedDelta(**heads).cache()
+    half = [(p.n, p.k) for p in mixer.work(H, 2).products]  # down to the rank on both GPUs
+    split = width / 2
+    assert half == [(3 * split + 24, H), (width, 12), (H, split)]
+    whole = sum(p.n * p.k for p in mixer.work(H).products)
+    assert whole == mixer.weights(H)[0] - 8 * H, "all but a step's strength"
 
 
 def test_mamba2():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuscale.core.model.params import count_params, expert_params
+from gpuscale.errors import GpuscaleError
 from gpuscale.io.hf_config import spec_from_config
 from gpuscale.io.models import load_model
 from gpuscale.io.presets import preset_names
@@ -51,6 +52,17 @@ def test_kimi_linear_as_its_hub_has_it():
     assert count_params(spec_from_config(hub, "x")[0]) == count_params(
         spec_from_config(saved, "x")[0]
     )
+
+
+def test_experts_without_their_number_are_not_read_as_dense():
+    """Their width says that there are some; only `null` in their place says that there are none."""
+    plain = {"hidden_size": 2048, "num_hidden_layers": 8, "vocab_size": 999, "model_type": "hy_v3"}
+    plain |= {"num_attention_heads": 16, "intermediate_size": 4096}
+    experts = plain | {"moe_intermediate_size": 512, "num_experts_per_tok": 2}
+    assert spec_from_config(plain, "x")[0].layers == "8 x full+dense"
+    with pytest.raises(GpuscaleError, match="num_local_experts: this key is required and missing"):
+        spec_from_config(experts, "x")
+    assert "moe" not in spec_from_config(experts | {"n_routed_experts": None}, "x")[0].layers
 
 
 def test_omni_is_its_thinker():

@@ -558,6 +558,14 @@ ENDED = [  # lines in the form in which programs print them
     ),
     ("[ 12.1] NVRM: Xid (PCI:0000:3b:00): 48, pid=7, DBE at 0x1", "gpu-fault"),
     ("[ 12.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=7, MMU Fault", "illegal-access"),
+    ("[ 12.1] NVRM: Xid (PCI:0000:3b:00): 43, pid=7, Ch 00000008", "illegal-access"),
+    (
+        "[ 1.0] NVRM: Xid (PCI:0000:3b:00): 94, pid=7, Contained\n"
+        "[ 1.1] NVRM: Xid (PCI:0000:3b:00): 43, pid=7\n"
+        "[ 1.2] NVRM: Xid (PCI:0000:4b:00): 45, pid=8",
+        "gpu-fault",
+    ),
+    (f"{STEP}lm loss: nan | grad norm: 1.2\nlm loss: nan | grad norm: 1.2", "not-finite"),
     ("RuntimeError: CUDA error: an illegal memory access was encountered", "illegal-access"),
     (f"{STEP}RuntimeError: DataLoader worker (pid 9) is killed by signal: Killed.", "host-memory"),
     ("slurmstepd: error: Detected 1 oom_kill event in StepId=12.0.", "host-memory"),
@@ -595,6 +603,26 @@ def test_what_ended_a_run_is_no_cause_where_no_line_says_so():
     assert found["verdict"] == "unknown" and found["causes"] == []
     names = {row["cause"] for row in asked("--measured", "mfu=12 %; expected=45 %")["causes"]}
     assert not names & {"rank-hung", "gpu-fault", "illegal-access", "host-memory", "not-finite"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{{'loss': 2.1, 'grad_norm': {}}}",
+        " lm loss: 1.1E+01 | loss scale: 65536.0 | grad norm: {} |",
+    ],
+)
+def test_gradients_that_overflow_until_the_scale_fits_are_no_fault(line):
+    """Dynamic scaling of fp16 skips such steps; so it is with a loss that is a number again."""
+    steps = [STEP + line.format(norm) + "\n" for norm in ("inf", "nan", "1.3", "1.2")]
+    assert asked("-", stdin="".join(steps))["verdict"] == "unknown"
+    assert asked("-", stdin="".join(steps[::-1]))["causes"][0]["cause"] == "not-finite"
+
+
+def test_what_cleans_up_after_another_fault_says_nothing():
+    found = asked("-", stdin=f"{STEP}[ 1.0] NVRM: Xid (PCI:0000:3b:00): 45, pid=7, Ch 00000008")
+    assert found["causes"] == []
+    assert "no line of the log" in invoke("diagnose", "-", stdin="loss: 2.1\nloss: 2.0").stderr
 
 
 def test_a_document_is_no_log(tmp_path):

@@ -262,13 +262,8 @@ class ModelFlops:
     @property
     def forward_flop(self) -> float:
         """All of the forward pass."""
-        return (
-            self.mixer_linear_flop
-            + self.attention_flop
-            + self.ffn_flop
-            + self.head_flop
-            + self.other_flop
-        )
+        mixers = self.mixer_linear_flop + self.attention_flop
+        return mixers + self.ffn_flop + self.head_flop + self.other_flop
 
     @property
     def backward_flop(self) -> float:
