@@ -15,11 +15,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass
+from gpuscale.core.dataclasses import NamedTuple, dataclass, replace
 from gpuscale.core.formats import FORMATS, format_name, number_format
 from gpuscale.errors import GpuscaleError
-from gpuscale.io.presets import checked, find_preset, is_own, looks_like_path, preset_path
-from gpuscale.io.text import STDIN, Table, parse_toml, read_text
+from gpuscale.io.presets import checked, find_preset, is_own, looks_like_path, preset_path, shipped
+from gpuscale.io.text import STDIN, Table, parse_toml, read_text, read_toml
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec
@@ -150,7 +150,7 @@ def _by_name(arg: str) -> LoadedModel:
     name = _hub_name(arg)
     path = find_preset("model", name)
     if path is not None:
-        return _seeing(name, _preset(path, path.stat().st_mtime_ns))
+        return _reaching(name, _seeing(name, _preset(path, path.stat().st_mtime_ns)))
     if name != arg:
         from gpuscale.io.this_machine import cached_config
 
@@ -160,7 +160,7 @@ def _by_name(arg: str) -> LoadedModel:
 
     meant = read_hub_name(name, lambda short: find_preset("model", short) is not None, name != arg)
     if meant is not None:
-        return _of_shape(arg, meant)
+        return _reaching(name, _of_shape(arg, meant))
     if name != arg:
         raise GpuscaleError(
             f"{arg}: no preset of this name, and its config.json is not in the local hub cache",
@@ -185,14 +185,25 @@ def _seeing(name: str, found: LoadedModel) -> LoadedModel:
     return LoadedModel(found.spec, (*found.warnings, told), found.origin)
 
 
+def _reaching(name: str, found: LoadedModel) -> LoadedModel:
+    """Model with the length that a checkpoint of its layers was made for."""
+    if name == found.spec.name:
+        return found
+    words = re.split(r"[\s_-]+", re.sub(STEP, "", name.lower()))
+    known = read_toml(shipped("model") / "_lengths.toml").get(found.spec.name, {})
+    said = [1024 * int(w[:-1]) for w in words if re.fullmatch("(8|16|32|64|128|256)k", w)]
+    if not (most := said or [n for word, n in known.items() if word in words]):
+        return found
+    return replace(found, spec=found.spec.model_copy(update={"max_position": most[0]}))
+
+
 def _of_shape(arg: str, meant: HubName) -> LoadedModel:
     """Preset whose layers a model of another name has, in the format that its name says."""
     path = preset_path("model", meant.model)
     found = _seeing(meant.model, _preset(path, path.stat().st_mtime_ns))
-    stored = meant.stored
     told = f"{arg[:100]}: taken as preset {path.stem}"
     spec = found.spec
-    if stored:
+    if stored := meant.stored:
         told += f", weights in {stored}"
         bits = 8 * number_format(stored).bytes
         spec = spec.model_copy(update={"weight_format": stored, "weight_bits": bits})

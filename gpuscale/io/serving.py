@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from gpuscale.core.dataclasses import replace
 from gpuscale.core.habits import Habit, version_at, version_key
-from gpuscale.core.serving.maturity import SETTLED, Ages, EngineMaturity, maturity
+from gpuscale.core.serving.maturity import SETTLED, Ages, EngineMaturity, maturity, needs_kernels
 from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware
 from gpuscale.errors import unknown_name
@@ -181,15 +181,16 @@ def engine_day(engine: str, version: str = "") -> str:
 
 def older_engine(model: ModelSpec, engine: str) -> str:
     """Version of two years before the newest, or the first that has the architecture; none: ""."""
-    from gpuscale.io.software import STACKS, years_before
-    from gpuscale.io.software import load_framework as framework_file
+    from gpuscale.io import software
 
-    file, known = framework_file(engine), load_maturity().released
-    if not file or not file.dates:
-        return ""
+    file, known = software.load_framework(engine), load_maturity().released
     released = known.get(model.name) or known.get(model.family, "")
-    oldest = years_before(max(file.dates.values()), max(years for _, years in STACKS))
-    return version_at(file.dates, max(oldest, released))
+    if not file or not file.dates or (not released and needs_kernels(model)):  # newer than all
+        return ""
+    years = max(years for _, years in software.STACKS)
+    oldest = software.years_before(max(file.dates.values()), years)
+    since = sorted((day, v) for v, day in file.dates.items() if day >= released)
+    return version_at(file.dates, oldest) if released <= oldest else since[0][1] if since else ""
 
 
 def maturity_of(model: ModelSpec, engine: str, version: str = "") -> EngineMaturity:

@@ -361,3 +361,11 @@ def test_a_slow_port_comes_once_a_node(capsys):
     assert step_s("--gpus", "16", "--link", "10Gb/s", "--nics", "1") == (slow, "")
     rails, told = step_s("--gpus", "16", "--link", "100Gb/s")
     assert rails < slow / 20 and not told
+
+
+def test_a_server_without_room_leads_to_gpus_that_hold_it(capsys):
+    asked = ("deepseek-r1", "--gpu", "rtx-4090", "--gpus", "1", "--serve")
+    code, text, _ = out(capsys, *asked)
+    fewest = result(capsys, *asked)[1]["fewest"]["n_gpus"]
+    assert code == 1 and fewest > 1
+    assert f"gpuscale serve deepseek-v3 --gpu rtx-4090 --gpus {fewest}`" in text

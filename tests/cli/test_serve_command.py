@@ -8,7 +8,10 @@ import pytest
 from running import invoke
 
 from gpuscale.answers.serve import reading
+from gpuscale.answers.serve.launch import checkpoint
 from gpuscale.errors import GpuscaleError
+from gpuscale.io.models import load_model
+from gpuscale.io.serving import older_engine
 
 CHAT = ("--weights", "fp8", "--input", "1000", "--output-len", "200")
 
@@ -622,7 +625,7 @@ def test_tokens_of_the_cache_are_counted_at_the_longest_context():
         ("llama3.1-8b --gpu 3090 --engine vllm --context 20000", "vllm:0.6.3 serves 0.88 times"),
         ("llama3.1-8b --gpu 3090 --engine vllm --context 29000", "vllm:0.6.3 does not start so"),
         # 4,337 tokens/s where today's engine would give 7,269: pull request 17530, May 2025
-        ("qwen3-30b-a3b --gpu mi300x --weights fp8 --kv fp8 --burst 200", "vllm:0.8.0 serves 0.64"),
+        ("qwen3-30b-a3b --gpu mi300x --weights fp8 --kv fp8 --burst 200", "vllm:0.9.0 serves 0.64"),
         ("llama3.1-8b --gpu 3090 --engine vllm:0.6.4 --context 20000", ""),
         ("llama3-8b --gpu 4090 --engine llama.cpp", ""),
     ],
@@ -820,3 +823,25 @@ def test_a_date_that_is_none_is_an_error(monkeypatch, epoch):
     done = invoke("serve", "llama3.1-8b", "--gpu", "h100")
     assert (done.returncode, done.stdout) == (2, "")
     assert "SOURCE_DATE_EPOCH" in done.stderr
+
+
+def test_a_rate_above_the_most_is_not_served():
+    asked = ("qwen3-32b", "--gpu", "l40s", "--gpus", "2", "--rate")
+    r = answer(*asked, "2/s", code=1)
+    assert not r["meets"] and r["at_most_per_s"] < 2 and r["ttft_mean_s"] is None
+    assert answer(*asked, "1.5/s")["ttft_mean_s"] < 10
+
+
+def test_an_engine_of_before_is_one_that_has_the_architecture():
+    new, dense, old = (load_model(name).spec for name in ("hy3", "qwen3-32b", "llama3.1-8b"))
+    assert older_engine(new, "vllm") == ""  # of no known day
+    assert older_engine(dense, "vllm") == "0.9.0"  # the first of the list behind Qwen3
+    assert older_engine(old, "vllm") == "0.6.3"  # two years before the newest
+
+
+@pytest.mark.parametrize(("file", "folder"), [("a.toml", "."), ("sub/a.toml", "./sub")])
+def test_a_file_of_a_model_is_served_from_its_folder(tmp_path, monkeypatch, file, folder):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / file).touch()
+    monkeypatch.chdir(tmp_path)
+    assert checkpoint(file, load_model("llama3.1-8b").spec, "bf16") == folder

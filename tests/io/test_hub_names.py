@@ -82,3 +82,17 @@ def test_a_name_by_its_beginning_unless_its_end_says_another_shape(name, model):
             load_model(f"a/{name}")
     else:
         assert load_model(f"a/{name}").spec.name == model
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", 262_144),
+        ("qwen3_coder_30b_a3b", 262_144),
+        ("Qwen/Qwen3-30B-A3B", 40_960),
+        ("microsoft/Phi-3-mini-128k-instruct", 131_072),
+        ("TinyLlama/TinyLlama-1.1B-step-64K-105b", 2_048),
+    ],
+)
+def test_a_checkpoint_has_the_length_that_it_was_made_for(name, tokens):
+    assert load_model(name).spec.max_position == tokens

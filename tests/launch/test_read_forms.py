@@ -429,3 +429,50 @@ def test_the_gpu_of_a_file_is_the_one_asked_about(tmp_path, capsys):
     assert own["inputs"]["cluster"] == own["result"]["gpu"] == "a100"
     _, other = check(tmp_path, capsys, FSDP, "--seq-len", "1024", "--cluster", "dgx-h100")
     assert other["inputs"]["cluster"] == "dgx-h100"
+
+
+AXOLOTL = """base_model: Qwen/Qwen3-14B
+load_in_4bit: true
+adapter: qlora
+lora_r: 32
+lora_target_linear: true
+sequence_len: 8192
+sample_packing: true
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+optimizer: paged_adamw_8bit
+gradient_checkpointing: true
+flash_attention: true
+"""
+
+
+def test_another_loss_is_one_of_the_changes(tmp_path, capsys):
+    machine = ("--gpu", "3090", "--gpus", "2")
+    _, launch = check(tmp_path, capsys, AXOLOTL, *machine, name="a.yml")
+    r, loss = launch["result"], {"field": "loss", "have": "eager", "best": "fused"}
+    assert loss in r["changes"] and r["left"] == [loss]
+    text = AXOLOTL + "plugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
+    text += "liger_fused_linear_cross_entropy: true\n"
+    for c in (c for c in r["changes"] if c != loss):
+        key = c["field"].replace("accumulation", "gradient_accumulation_steps")
+        text = text.replace(f"{key}: {c['have']}", f"{key}: {c['best']}")
+    _, then = check(tmp_path, capsys, text, *machine, name="b.yml")
+    assert then["result"]["fits"]
+    assert then["result"]["peak_bytes"] == pytest.approx(r["best_peak_bytes"])
+
+
+def test_the_key_of_a_fused_loss_is_written(tmp_path, capsys):
+    text = """stage: sft
+do_train: true
+model_name_or_path: Qwen/Qwen3-14B
+finetuning_type: lora
+quantization_bit: 4
+cutoff_len: 8192
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 4
+bf16: true
+"""
+    _, launch = check(tmp_path, capsys, text, "--gpu", "3090", "--gpus", "2", name="a.yaml")
+    r = launch["result"]
+    assert "+enable_liger_kernel: true" in r["diff"], r["changes"]
+    assert not [c for c in r["left"] if c["field"] == "loss"]

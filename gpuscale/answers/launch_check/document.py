@@ -90,10 +90,8 @@ def _said_layout(said: Said) -> str:
     offloaded = ("optimizer", said.offload_optimizer), ("parameters", said.offload_parameters)
     if moved := " and ".join(word for word, on in offloaded if on):
         parts.append(f"{moved} offloaded")
-    if said.lora_rank:
-        parts.append(f"rank {said.lora_rank}")
-    if said.weights:
-        parts.append(f"weights {said.weights}")
+    parts += [f"rank {said.lora_rank}"] if said.lora_rank else []
+    parts += [f"weights {said.weights}"] if said.weights else []
     return ", ".join(parts)
 
 
@@ -198,10 +196,8 @@ def _summary(
     if r.can_launch and r.fits_probability and chance_tone(r.fits_probability) == "near":
         tone = "near"
     points = [Point("verdict", _headline(r), tone=tone)]
-    served = (
-        [b.text for b in details["answer"] if isinstance(b, Text)] if r.method == "serve" else []
-    )
-    points += [Point("served", text) for text in served[:1]]
+    served = details["answer"] if r.method == "serve" else ()
+    points += [Point("served", b.text) for b in served if isinstance(b, Text)][:1]
     points += [Point(SHORTER.get(label, label), *rest) for label, *rest in rows[:8] if label]
     points += [Point("breaks", "; ".join(r.broken[:3]), tone="bad")] if r.broken else []
     points += [Point("missing", "; ".join(r.missing))] if r.missing else []

@@ -36,10 +36,13 @@ KEYS = {
     "recompute": "gradient_checkpointing",
 }
 KEYS_OF = {
+    "trainer": KEYS | {"loss": "use_liger_kernel"},
+    "ms-swift": KEYS | {"loss": "use_liger_kernel"},
     "torchtune": KEYS | {"recompute": "enable_activation_checkpointing"},
     "oumi": KEYS | {"recompute": "enable_gradient_checkpointing"},
     "unsloth": KEYS | {"recompute": "use_gradient_checkpointing"},
-    "llama-factory": KEYS | {"recompute": "disable_gradient_checkpointing"},
+    "llama-factory": KEYS
+    | {"recompute": "disable_gradient_checkpointing", "loss": "enable_liger_kernel"},
 }
 """What changes -> the key that says it, where the file does not say it by another."""
 ZERO_KEYS = {".json": "zero_optimization.stage", ".yaml": "deepspeed_config.zero_stage"}
@@ -112,6 +115,7 @@ def _changes(have: Trial, best: Trial, *, sharded: bool) -> tuple[Change, ...]:
             "recompute": lay.recompute,
             "zero_stage": str(lay.zero_stage),
             "offload": ",".join(sorted(trial.job.offload)) or "none",
+            "loss": trial.job.loss,
         }
 
     now, wanted = said(have), said(best)
@@ -137,8 +141,9 @@ def _change_of_files(
             key = found.places.get(c.field, keys.get(c.field, "")).partition(":")[0]
             value = getattr(c, side)
             if key and c.field in keys:
-                off = key.startswith("disable")
-                made[key] = off != (value != "none") if c.field == "recompute" else int(value)
+                on = value == "fused" if c.field == "loss" else value != "none"
+                switch = c.field in ("recompute", "loss")
+                made[key] = key.startswith("disable") != on if switch else int(value)
         return made
 
     after = {**launch.files, **changed(own, options("have"), options("best"))}
@@ -150,7 +155,8 @@ def _change_of_files(
     again = read_again(launch, after) if lines else None
     if again is None:
         return lines, ()
-    now = {c.field: str(getattr(again, c.field, None) or c.have) for c in changes}
+    said = {c.field: getattr(again, c.field, again.tuning.get(c.field)) for c in changes}
+    now = {c.field: str(said[c.field] or c.have) for c in changes}
     return lines, tuple(
         replace(c, have=now[c.field])
         for c in changes
@@ -279,10 +285,8 @@ def _targets(found: Found, model: ModelSpec) -> tuple[str, ...]:
 
 def _stage(found: Found) -> int | None:
     """ZeRO stage: replicas where a trainer of RL, or under torchrun, is told of no sharding."""
-    replicas = found.rl or (found.kind == "trainer" and "launcher" in found.places)
-    replicas = replicas or (
-        found.kind in ("llama-factory", "ms-swift", "axolotl") and found.cp == 1
-    )
+    whole = found.kind in ("llama-factory", "ms-swift", "axolotl") and found.cp == 1
+    replicas = found.rl or whole or (found.kind == "trainer" and "launcher" in found.places)
     return 0 if found.zero_stage is None and replicas else found.zero_stage
 
 

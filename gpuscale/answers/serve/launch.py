@@ -124,7 +124,7 @@ def checkpoint(asked: str, model: ModelSpec, weights: str) -> str:
     """Name on the hub that an engine loads; a folder where there is none in the format."""
     path = Path(asked)
     if path.is_file():
-        return f"./{path.parent}" if not path.is_absolute() else str(path.parent)
+        return f"./{path.parent}".removesuffix("/.") if not path.is_absolute() else str(path.parent)
     from gpuscale.io.serving import load_checkpoints
 
     on_hub = asked if "/" in asked else load_checkpoints().get(asked.strip().lower(), model.hub)

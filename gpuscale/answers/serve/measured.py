@@ -10,7 +10,7 @@ from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.records import ServeRow
 from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.run.bill import usd_per_million_tokens
-from gpuscale.core.serving.capacity import REQUESTS, keeps_up
+from gpuscale.core.serving.capacity import REQUESTS, Limits, keeps_up
 from gpuscale.core.serving.choose import FoundReplica, Wanted, at_rate
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.layouts import n_experts
@@ -141,7 +141,7 @@ def load_shown(found: FoundReplica, wanted: Wanted, n: int) -> LoadResult | None
     """Load of one copy at the rate asked for; None where its queue would grow without end."""
     if wanted.concurrency is not None or wanted.rate_per_s is None:
         return found.load if found.copies else None
-    if not found.copies:
+    if not found.copies or (not found.meets and wanted.limits == Limits()):
         return None
     load = at_rate(found, wanted.rate_per_s, n)
     return load if keeps_up(load, wanted.rate_per_s / found.copies) else None

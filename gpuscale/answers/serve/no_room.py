@@ -187,18 +187,15 @@ def _verdict(case: ServeCase, r: NoRoom) -> str:
 
 def _hints(r: NoRoom) -> list[str]:
     """Say what would fit."""
-    hints = []
-    if r.kv_tokens >= 1.0:
-        hints.append(
-            f"the cache left holds {r.kv_tokens:,.0f} tokens: so long a --context would fit"
-        )
-    if r.tighter:
-        hints.append(f"the engine by itself refuses; with {r.tighter} it fits")
-    if r.smallest_format:
-        hints.append(f"--weights {r.smallest_format} fits")
-    if r.fewest_gpus:
-        hints.append(f"{r.fewest_gpus} GPUs hold {r.weights}")
-    return hints
+    hints = {
+        f"the cache left holds {r.kv_tokens:,.0f} tokens: so long a --context would fit": (
+            r.kv_tokens >= 1.0
+        ),
+        f"the engine by itself refuses; with {r.tighter} it fits": r.tighter,
+        f"--weights {r.smallest_format} fits": r.smallest_format,
+        f"{r.fewest_gpus} GPUs hold {r.weights}": r.fewest_gpus,
+    }
+    return [hint for hint, holds in hints.items() if holds]
 
 
 def services(c: Candidate) -> tuple[Service, ...]:

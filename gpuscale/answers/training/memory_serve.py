@@ -193,7 +193,8 @@ def _laid_out(
     m, rows = r.per_gpu, served_parts(r.per_gpu)
     table = part_table(rows, m.total_bytes, "expected")
     facts = _facts(m, r, job)
-    load = f"gpuscale serve {loaded.model.name}{machine(asked)}"
+    enough = r.fewest.n_gpus if r.fewest and not r.fits else None
+    load = f"gpuscale serve {loaded.model.name}{machine(asked, enough)}"
     details: dict[str, list[Block]] = {
         "memory": [Text(head), table, part_bars(rows, m.usable_bytes)],
         "figures": [Facts(facts)],
@@ -225,27 +226,17 @@ def _laid_out(
 def _facts(m: ServingMemory, result: ServingAnswer, job: ServingJob) -> list[tuple[str, str, str]]:
     """Verdict, weights, KV cache and concurrency."""
     left, t = m.usable_bytes - m.total_bytes, result.times
+    spare = f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much"
+    held = f"{gb(m.total_bytes)} of {gb(m.usable_bytes)} usable ({gb(result.hbm_bytes)} HBM)"
+    kept = f"{job.context_tokens:,.0f} tokens, all GPUs together"
+    passes = f"a token of every sequence, {t.decode_bound}-bound; a prompt that long "
     return [
-        (
-            "verdict",
-            said(result.fits_probability).removeprefix("is "),
-            f"{gb(m.total_bytes)} of {gb(m.usable_bytes)} usable ({gb(result.hbm_bytes)} HBM), "
-            + (f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much"),
-        ),
+        ("verdict", said(result.fits_probability).removeprefix("is "), f"{held}, {spare}"),
         ("weights", gb(result.all_weights_bytes), f"{job.weights}, embedding and head in bf16"),
         ("KV per token", f"{result.kv_bytes_per_token:,.0f} B", f"{job.kv}, all GPUs together"),
-        (
-            "KV per sequence",
-            gb(result.kv_bytes_per_sequence),
-            f"{job.context_tokens:,.0f} tokens, all GPUs together",
-        ),
+        ("KV per sequence", gb(result.kv_bytes_per_sequence), kept),
         ("concurrency", f"{m.max_concurrency:,}", f"sequences fit; {m.concurrency:,} wanted"),
-        (
-            "roofline",
-            format_time(t.decode_s, 3),
-            f"a token of every sequence, {t.decode_bound}-bound; a prompt that long "
-            f"{format_time(t.prefill_s, 3)}",
-        ),
+        ("roofline", format_time(t.decode_s, 3), passes + format_time(t.prefill_s, 3)),
     ]
 
 
