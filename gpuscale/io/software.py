@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuscale.io.step import Calibration
 
 
-_DATE = r"20\d\d(-\d\d){1,2}"
+_DATE = r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?"
 _VERSION = r"(?i)v?\d+(\.\d+)*([.-]?(a|b|rc|post|dev)\.?\d+)*"
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 
 import pytest
@@ -570,3 +571,11 @@ def test_what_a_familys_users_leave_as_it_is_is_kept_unless_it_is_asked_for(caps
     _, free = result_of(capsys, *job, "--recompute", "none", "--zero", "2")
     assert free["result"]["layout"]["recompute"] == "none"
     assert free["result"]["layout"]["zero_stage"] == 2
+
+
+def test_more_gpus_keep_the_tp_of_a_family(capsys):
+    """And say the context parallelism that they count with."""
+    asked = ("llama3-405b", "--cluster", "h100", "--gpus", "16", "--software", "hf-fsdp")
+    more = json.loads(call(capsys, *asked, "--json")[1])["result"]["remedies"][-2]
+    said = re.fullmatch(r"([\d,]+) GPUs, as TP 1 x PP (\d+) x DP (\d+) x CP (\d+)", more["change"])
+    assert said and int(said[1].replace(",", "")) == math.prod(map(int, said.groups()[1:]))

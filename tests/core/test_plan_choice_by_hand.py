@@ -225,7 +225,7 @@ def test_changes_that_make_a_job_fit(monkeypatch):
     monkeypatch.setattr(sensitivity, "pin_space", pin_space)
     monkeypatch.setattr(sensitivity, "fastest", lambda problem, space: answers[space])
     monkeypatch.setattr(sensitivity, "host_bytes_per_node", lambda problem, layout: 8e9)
-    monkeypatch.setattr(sensitivity, "more_gpus", lambda problem, closest: ("gpus",))
+    monkeypatch.setattr(sensitivity, "more_gpus", lambda problem, closest, tp: ("gpus",))
     monkeypatch.setattr(sensitivity, "more_memory", lambda problem, closest: "memory")
     problem = SimpleNamespace(facts=SimpleNamespace(n_gpus=8))
     closest = replace(BEST, layout=near)
@@ -257,7 +257,7 @@ def test_gpus_that_would_hold_a_job():
     """Llama 3 8B by the bare formulas: 16 bytes of 8.03 billion parameters on GPUs of 40 GB."""
     llama = load_model("llama3-8b").spec
 
-    def asked(n):
+    def asked(n, tp=None):
         layout = Layout(64, 64, dp=n)
         problem = SimpleNamespace(
             memory_facts=model_facts(llama),
@@ -266,9 +266,11 @@ def test_gpus_that_would_hold_a_job():
             room_bytes=40e9,
             hardware=SimpleNamespace(gpus_per_node=8),
         )
-        return sensitivity.more_gpus(problem, replace(BEST, layout=layout))
+        return sensitivity.more_gpus(problem, replace(BEST, layout=layout), tp)
 
     (found,) = asked(1)
+    (alone,) = asked(1, 1)
+    assert " TP 1 x " in alone.change and " TP 1 x " not in found.change
     assert found.n_gpus == 4 and found.change.startswith("4 GPUs, as TP ")
     assert found.layout is None and found.peak_bytes <= 40e9 and ", EP" not in found.change
     assert asked(4) == () == asked(8) and len(asked(2)) == 1

@@ -38,6 +38,9 @@ def test_versions_of_trl():
     assert named("trl:v1.5") == ("trl", "1.5")
     with pytest.raises(GpuscaleError, match="neither a version nor a date"):
         named("trl:old")
+    for never in ("trl:2024-13", "trl:2024-00", "trl:2024-12-32"):
+        with pytest.raises(GpuscaleError, match="neither a version nor a date"):
+            named(never)
     with pytest.raises(GpuscaleError, match="by version is not known"):
         framework_habits("easylm:0.9", {})
     assert framework_habits("easylm:2023-08", {}) == {}  # a date: taken as it is today

@@ -194,7 +194,8 @@ def _sections(
             domain = problem.hardware.scaleup_domain_gpus
             free = default_space(problem.facts, domain, case.precision)
             free = replace(free, precision=case.space.precision)
-            found["remedies"] = find_remedies(problem, free, request.pin_texts, best)
+            kept = plan_case.kept_by(case.loaded.specs["software"])
+            found["remedies"] = find_remedies(problem, free, request.pin_texts, best, **kept)
     except KeyboardInterrupt:
         result.interrupted = True
     return found

@@ -73,6 +73,7 @@ def fewest_gpus(
     room_bytes: float,
     gpus_per_node: int,
     grow_batch: bool,
+    tp: int | None = None,
 ) -> Fewest | None:
     """Smallest number of GPUs on which a training job fits, TP inside the node.
 
@@ -84,15 +85,16 @@ def fewest_gpus(
     what the rules need, with the framework; sizes and batch are those tried. `room_bytes`: memory
     of a GPU that the expected value may take: what is usable, or less to be safe [byte].
     `gpus_per_node`: GPUs of a node: its parts and whole nodes are tried [1]. `grow_batch`: whether
-    the global batch grows to one micro-batch per rank and stage where it is smaller. Returns: none
-    where no number up to `MOST_GPUS` holds it: more GPUs stop helping.
+    the global batch grows to one micro-batch per rank and stage where it is smaller. `tp`: its
+    degree, where it stays. Returns: none where no number up to `MOST_GPUS` holds it: more GPUs stop
+    helping.
     """
 
     def at(n: int) -> Iterator[tuple[float, Layout]]:  # ever less memory
         limit = room_bytes
         for tried in _layouts(model, layout, facts, n, gpus_per_node, grow_batch):
             total = _total_within(model, tried, parameters, limit)
-            if total is not None:
+            if total is not None and tp in (None, tried.tp):
                 yield total, tried
                 limit = total
 

@@ -143,20 +143,21 @@ def trials(pins: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
 
 
 def find_remedies(
-    problem: Problem, space: Space, pins: Mapping[str, str], closest: Estimate
+    problem: Problem, space: Space, pins: Mapping[str, str], closest: Estimate, **kept: str
 ) -> tuple[Remedy, ...]:
     """Find changes that make a job fit, the smallest first.
 
     `problem`: job that does not fit. `space`: default space of the job, nothing pinned. `pins`:
-    what was pinned, as `pins.pin_space` takes it. `closest`: layout that came closest. Returns:
-    pins left free, each searched again; more GPUs; GPUs with more memory.
+    what was pinned, as `pins.pin_space` takes it. `closest`: layout that came closest.
+    `kept`: pins that are not left free. Returns: pins left free, each searched again; more GPUs;
+    GPUs with more memory.
     """
     found: list[Remedy] = []
     for text, changed in trials(pins):
         if text.startswith("every") and found:
             continue
         try:
-            tried, _ = pin_space(space, changed, problem.facts)
+            tried, _ = pin_space(space, {**kept, **changed}, problem.facts)
         except ValueError:
             continue
         best = fastest(problem, tried)
@@ -167,11 +168,12 @@ def find_remedies(
                 Remedy(text, best.layout, best.step_s, best.peak_bytes, problem.facts.n_gpus)
             )
     found.sort(key=lambda r: (n_changes(r.layout, closest.layout) if r.layout else 0, r.step_s))
-    return (*found, *more_gpus(problem, closest), more_memory(problem, closest))
+    tp = closest.layout.tp if "tp" in {**kept, **pins} else None
+    return (*found, *more_gpus(problem, closest, tp), more_memory(problem, closest))
 
 
-def more_gpus(problem: Problem, closest: Estimate) -> tuple[Remedy, ...]:
-    """Smallest number of GPUs that holds the job, batch and recomputation as they are."""
+def more_gpus(problem: Problem, closest: Estimate, tp: int | None) -> tuple[Remedy, ...]:
+    """Smallest number of GPUs that holds the job: batch, recomputation and pinned TP stay."""
     fewest = fewest_gpus(
         problem.memory_facts,
         problem.memory_parameters,
@@ -180,25 +182,19 @@ def more_gpus(problem: Problem, closest: Estimate) -> tuple[Remedy, ...]:
         room_bytes=problem.room_bytes,
         gpus_per_node=problem.hardware.gpus_per_node,
         grow_batch=False,
+        tp=tp,
     )
     if fewest is None or fewest.n_gpus <= problem.facts.n_gpus:
         return ()
     degrees = f"TP {fewest.tp} x PP {fewest.pp} x DP {fewest.dp}"
+    degrees += f" x CP {closest.layout.cp}" if closest.layout.cp > 1 else ""
     degrees += f", EP {fewest.ep}" if fewest.ep > 1 else ""
-    return (
-        Remedy(
-            f"{fewest.n_gpus:,} GPUs, as {degrees}", None, None, fewest.total_bytes, fewest.n_gpus
-        ),
-    )
+    change = f"{fewest.n_gpus:,} GPUs, as {degrees}"
+    return (Remedy(change, None, None, fewest.total_bytes, fewest.n_gpus),)
 
 
 def more_memory(problem: Problem, closest: Estimate) -> Remedy:
     """Memory that a GPU would need for the layout that came closest."""
     hbm = closest.peak_bytes / (1 - DEVICE_RESERVED_FRAC)
-    return Remedy(
-        f"GPUs with {hbm / 1e9:,.1f} GB of memory",
-        closest.layout,
-        closest.step_s,
-        closest.peak_bytes,
-        problem.facts.n_gpus,
-    )
+    change, n_gpus = f"GPUs with {hbm / 1e9:,.1f} GB of memory", problem.facts.n_gpus
+    return Remedy(change, closest.layout, closest.step_s, closest.peak_bytes, n_gpus)
