@@ -369,3 +369,11 @@ def test_a_server_without_room_leads_to_gpus_that_hold_it(capsys):
     fewest = result(capsys, *asked)[1]["fewest"]["n_gpus"]
     assert code == 1 and fewest > 1
     assert f"gpuscale serve deepseek-v3 --gpu rtx-4090 --gpus {fewest}`" in text
+
+
+def test_serve_names_as_few_gpus_as_memory_does(capsys):
+    machine = "--gpu h100 --gpus 8 --weights bf16".split()
+    _, held = result(capsys, "deepseek-v3", *machine, "--serve")
+    assert run(["serve", "deepseek-v3", *machine, "--json"]) == 1
+    served = json.loads(capsys.readouterr().out)["result"]
+    assert served["fewest_gpus"] == held["fewest"]["n_gpus"] == 24

@@ -240,7 +240,7 @@ def _tighter(asked: Serve, case: ServeCase, service: Service) -> str:
 def _fewest(case: ServeCase, service: Service) -> int | None:
     """Fewest GPUs that hold the same format; ranks of attention stay as wide as they are."""
     domain, own = case.loaded.cluster.scaleup_domain_gpus, service.replica
-    for most in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096):
+    for most in sorted({2**n for n in range(13)} | set(range(8, 128, 8))):
         for replica in replica_layouts(
             case.model, service.replica, most, (domain, domain), service.site.software.name
         ):
