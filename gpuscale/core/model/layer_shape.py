@@ -1,6 +1,8 @@
-"""One layer of a model: its widths, its operators as work and memory traffic, its maps by name.
+"""Layers of a model: widths, operators as work and memory traffic, maps, caches, model FLOP.
 
-Traffic of a fused core: Dao et al. 2022 (FlashAttention, arXiv:2205.14135), section 3.
+Traffic of a fused core: Dao et al. 2022 (FlashAttention, arXiv:2205.14135), section 3. FLOP: PaLM
+(arXiv:2204.02311), appendix B; Narayanan et al. 2021 (arXiv:2104.04473), appendix. A multiply-add
+is 2 FLOP; recomputation is not counted.
 """
 
 from __future__ import annotations

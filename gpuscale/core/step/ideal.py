@@ -1,4 +1,4 @@
-"""The roofline column: the same formulas with peak rates, no latency, perfect overlap."""
+"""Around the expected step: its roofline (peak rates, perfect overlap) and its 80 % interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attention with keys and values of every head, or with one latent vector a token (MLA)."""
+"""Attention with keys and values of every head, or with one latent vector a token (MLA).
+
+arXiv:1706.03762; grouped heads: 2305.13245; windows: 2004.05150; latents: 2405.04434, section 2.1.
+"""
 
 from __future__ import annotations
 
