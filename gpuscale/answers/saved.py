@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, fields_of
 from gpuscale.answers.options import length_words
+from gpuscale.answers.table import question_of
 from gpuscale.core.dataclasses import asdict, fields, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.quantity import UNITS
@@ -175,11 +176,16 @@ def typed(value: Any, dim: str = "") -> str:
     return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
-def command_of(asked: Question) -> str:
-    """Command line that asks a question again."""
+def command_of(asked: Question, then: str = "", without: tuple[str, ...] = (), **said: Any) -> str:
+    """Command line that asks a question again; `then`: another command, of what that has as well.
+
+    `without`: groups of options that are left open, `said`: what is told otherwise, None: nothing.
+    """
     known = fields_of(type(asked))
-    said = {n: v for n, (f, _) in known.items() if (v := getattr(asked, n)) != f.default}
-    return command_line(type(asked), said)
+    kept = fields_of(question_of(then)) if then else known
+    own = {n: getattr(asked, n) for n, (f, _) in known.items() if f.group not in without} | said
+    told = {n: v for n, v in own.items() if n in kept and v not in (None, known[n][0].default)}
+    return command_line(type(asked), told).replace(asked.NAME, then or asked.NAME, 1)
 
 
 OPTIONS = {

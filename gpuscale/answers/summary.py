@@ -38,12 +38,6 @@ def chance_tone(p: float) -> str:
     return "good" if p >= SURE else "near" if p > 1.0 - SURE else "bad"
 
 
-def machine(asked: Any, n_gpus: int | None = None) -> str:
-    """Options that say the machine of a question again, for the command that comes next."""
-    said = {"gpu": asked.gpu, "cluster": asked.cluster, "gpus": n_gpus or asked.gpus}
-    return "".join(f" --{name} {value}" for name, value in said.items() if value)
-
-
 def memory_point(
     peak_bytes: float, capacity_bytes: float, ends: tuple[float, float] | None, tone: str
 ) -> Point:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 
 import pytest
 
@@ -368,7 +369,7 @@ def test_a_server_without_room_leads_to_gpus_that_hold_it(capsys):
     code, text, _ = out(capsys, *asked)
     fewest = result(capsys, *asked)[1]["fewest"]["n_gpus"]
     assert code == 1 and fewest > 1
-    assert f"gpuscale serve deepseek-v3 --gpu rtx-4090 --gpus {fewest}`" in text
+    assert f"gpuscale serve deepseek-r1 --gpu rtx-4090 --gpus {fewest}`" in text
 
 
 def test_serve_names_as_few_gpus_as_memory_does(capsys):
@@ -377,3 +378,28 @@ def test_serve_names_as_few_gpus_as_memory_does(capsys):
     assert run(["serve", "deepseek-v3", *machine, "--json"]) == 1
     served = json.loads(capsys.readouterr().out)["result"]
     assert served["fewest_gpus"] == held["fewest"]["n_gpus"] == 24
+
+
+@pytest.mark.parametrize(
+    ("asked", "then"),
+    [
+        (
+            "llama1-13b --method lora --base int8 --gpu rtx-3080 --gpus 4 --seq-len 512",
+            "plan llama1-13b --method qlora --base int8 --gpu rtx-3080 --gpus 4 --seq-len 512",
+        ),
+        (
+            "llama3-70b --gpus 64 --tp 8 --seq-len 4096 --precision fp8",
+            "plan llama3-70b --gpus 64 --precision fp8 --seq-len 4096",
+        ),
+        (
+            "llama3-8b --gpu 'm2 ultra 192gb' --serve --weights q4_k_m --context 8k",
+            "serve llama3-8b --gpu 'm2 ultra 192gb' --weights q4_k_m --context 8192",
+        ),
+    ],
+)
+def test_what_comes_next_is_asked_of_the_same_job(capsys, monkeypatch, asked, then):
+    monkeypatch.setenv("GPUSCALE_SHOW", "")
+    _, text, _ = out(capsys, *shlex.split(asked))
+    (said,) = (line for line in text.splitlines() if line.startswith("next"))
+    assert f"gpuscale {then}  " in said
+    assert run(shlex.split(then)) in (0, 1)

@@ -54,6 +54,38 @@ def test_a_line_asks_for_no_longer_context_than_its_cache_holds(gpus, told):
     assert line.endswith(told)
 
 
+@pytest.mark.parametrize(
+    "more", [("--concurrency", "64"), ("--context", "20000"), ("--input", "uniform:20000,50000")]
+)
+def test_what_is_said_of_an_older_engine_is_what_it_answers(more):
+    """Settings that people use where memory is tight are taken of both versions."""
+    asked = ("llama3.1-8b", "--gpu", "4090", "--gpus", "1", *more)
+    now, then = answer(*asked), answer(*asked, "--engine", "vllm:0.6.3")
+    held = then["kv_tokens"] / now["kv_tokens"]
+    if max(held, 1 / held) >= 1.3:
+        assert f"with {then['kv_tokens']:,.0f} tokens of cache" in now["decides"]
+    else:
+        assert "tokens of cache" not in now["decides"]
+
+
+@pytest.mark.slow
+def test_an_older_engine_that_keeps_no_limit_has_no_factor():
+    """Of 100 ms to the first token vLLM 0.6.3 keeps nothing, of 60 ms no version does."""
+    asked = ("llama3.3-70b", "--gpus", "8", "--weights", "fp8", "--rate", "1/s", "--ttft")
+    assert answer(*asked, "p95:100ms")["decides"].endswith("vllm:0.6.3 hardly keeps the limits")
+    refused = invoke("serve", *asked, "p95:60ms", "--json")
+    assert refused.returncode == 1 and json.loads(refused.stdout)["result"]["decides"] == ""
+
+
+def test_a_length_that_starts_the_engine_takes_the_longest_prompt():
+    """Prompts of up to 50,000 tokens need more than their mean of 35,000."""
+    told = invoke(
+        *("serve", "llama3.1-8b", "--gpu", "4090", "--gpus", "1"),
+        *("--input", "uniform:20000,50000", "--output-len", "500"),
+    )
+    assert "--max-model-len 50500 it starts" in told.stdout
+
+
 def test_what_the_engine_refuses_as_it_comes_is_said_first():
     """vLLM issue 13061: of 131,072 tokens on two RTX 4090 the cache holds 81,536."""
     bare = invoke("serve", "llama3.1-8b", "--gpu", "4090")

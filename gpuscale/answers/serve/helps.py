@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.measured import kv_tokens
+from gpuscale.answers.serve.no_room import tightened
 from gpuscale.answers.serve.records import PARTS, decode_pass
 from gpuscale.core.dataclasses import replace
 from gpuscale.core.serving.capacity import formula_bound
@@ -49,8 +50,8 @@ def helps(asked: Serve, case: ServeCase, best: FoundReplica) -> list[Point]:
         tried["--kv fp8"] = replace(asked, kv="fp8", disagg=None)
     gains, now = [], _rate(asked, case, what, best.copies)
     for change, other in tried.items():
-        same = _same_layout(other, found.label)
-        if same and same.fits and now:
+        same = _same_layout(asked, other, case, best)
+        if same and now:
             gains.append((_rate(asked, case, same, best.copies) / now - 1.0, change))
     told = sorted((g for g in gains if g[0] >= LEAST_GAIN_FRAC), reverse=True)[:2]
     more = "tokens/s" if asked.concurrency or asked.burst else "requests/s"
@@ -61,6 +62,9 @@ def helps(asked: Serve, case: ServeCase, best: FoundReplica) -> list[Point]:
 VERSION_MATTERS = 1.3
 """Factor of cache or rate from which an engine's version is asked for: of a mixture's interval."""
 
+LEAST_RATE = 0.1
+"""Rate over today's below which a version keeps no limits: bounds by formula are as far off."""
+
 
 def version_decides(asked: Serve, case: ServeCase, best: FoundReplica) -> str:
     """Say what an engine of two years ago makes of the layout; empty where it does alike."""
@@ -68,27 +72,33 @@ def version_decides(asked: Serve, case: ServeCase, best: FoundReplica) -> str:
 
     what, engine = best.candidate.what, case.engine_of(best.candidate.engine)
     old = "" if case.versions.get(engine) else older_engine(case.model, engine)
-    if not old or not isinstance(what, Service) or asked.only or "," in asked.where:
+    told = best.meets and not asked.only and "," not in asked.where
+    if not old or not told or not isinstance(what, Service):
         return ""
     other = replace(asked, engine=f"{engine}:{old}", weights=best.candidate.weights, disagg=None)
-    then = _same_layout(other, best.candidate.label)
+    then = _same_layout(asked, other, case, best)
     named = f"--engine: that of today is taken; {engine}:{old}"
-    if not then or not then.fits:
+    if not then:
         return f"{named} does not start so"
     now = _rate(asked, case, what, best.copies)
     rate = _rate(asked, case, then, best.copies) / now if now else 1.0
     tokens = kv_tokens(then)
     if max(abs(math.log(m)) for m in (rate, tokens / kv_tokens(what))) < math.log(VERSION_MATTERS):
         return ""
+    if rate < LEAST_RATE:
+        return f"{named} hardly keeps the limits"
     return f"{named} serves {rate:.2f} times the rate, with {tokens:,.0f} tokens of cache"
 
 
-def _same_layout(other: Serve, label: str) -> Service | None:
-    """Layout of a question that is changed; None where the engine has no such kernel."""
+def _same_layout(asked: Serve, other: Serve, case: ServeCase, best: FoundReplica) -> Service | None:
+    """Layout of a changed question, by the better settings where its own are tight; or None."""
     with suppress(GpuscaleError):
-        for found in cases.candidates(other, cases.case_of(other)):
-            if found.label == label and isinstance(found.what, Service):
-                return found.what
+        own = cases.case_of(other)
+        ways = (own, tightened(other, own)) if case.tight else (own,)
+        found = [c for way in ways for c in cases.candidates(other, way)]
+        alike = (c.what for c in found if c.label == best.candidate.label and c.what.fits)
+        layouts = [what for what in alike if isinstance(what, Service)]
+        return max(layouts, key=lambda s: _rate(asked, case, s, best.copies), default=None)
     return None
 
 

@@ -104,7 +104,8 @@ def shorter_context(s: Service) -> int:
     if own <= holds:
         return 0
     sure = 1 << int(math.log2(max(512.0, min(0.9 * holds, own))))
-    return max(math.ceil(s.demand.contexts.high), sure)
+    longest = s.demand.inputs.most + s.demand.outputs.most
+    return int(max(min(math.ceil(longest), holds), sure))
 
 
 def own_length(asked: Serve, found: FoundReplica) -> str:

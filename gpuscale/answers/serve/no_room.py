@@ -52,18 +52,15 @@ def tightened(asked: Serve, case: ServeCase, own: FoundReplica | None = None) ->
     """
     sites = {}
     for engine, site in case.sites.items():
+        soft, few = site.software, float(TIGHT_SEQUENCES)
         memory = replace(
-            site.software.memory,
-            utilisation_frac=max(TIGHT_FRAC, site.software.memory.utilisation_frac),
-            chunk_tokens=_tight_chunk(asked, site.software),
-            sampler_sequences=min(float(TIGHT_SEQUENCES), site.software.memory.sampler_sequences),
+            soft.memory,
+            utilisation_frac=max(TIGHT_FRAC, soft.memory.utilisation_frac),
+            chunk_tokens=_tight_chunk(asked, soft),
+            sampler_sequences=min(few, soft.memory.sampler_sequences),
         )
-        soft = replace(
-            site.software,
-            memory=memory,
-            chunk_tokens=memory.chunk_tokens,
-            max_sequences=min(float(TIGHT_SEQUENCES), site.software.max_sequences),
-        )
+        few = min(few, soft.max_sequences)
+        soft = replace(soft, memory=memory, chunk_tokens=memory.chunk_tokens, max_sequences=few)
         sites[engine] = replace(site, software=soft)
     chunk = max(site.software.memory.chunk_tokens for site in sites.values())
     room = own.candidate.what.sequences_with_room if own else 0
@@ -216,11 +213,8 @@ def _smaller_format(case: ServeCase, service: Service) -> str | None:
     for name in SMALLER:
         kv = case.cache_format(service.site.software.name, name)
         formats = checkpoint_formats(case.model, name, kv)
-        one = replace(
-            service.replica,
-            ffn_format=formats.ffn_format,
-            attention_format=formats.attention_format,
-        )
+        ffn, attention = formats.ffn_format, formats.attention_format
+        one = replace(service.replica, ffn_format=ffn, attention_format=attention)
         if element_bytes(name) < now and Service(case.model, one, service.site, case.demand).fits:
             return name
     return None

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.layout import refuse_serving
-from gpuscale.answers.saved import told, unsaid
+from gpuscale.answers.saved import command_of, told, unsaid
 from gpuscale.answers.serve.case import usual_engine
 from gpuscale.answers.serve.reading import own_format, weight_format
 from gpuscale.answers.summary import (
     chance_tone,
     changed,
     largest_parts,
-    machine,
     memory_point,
     part_bars,
     part_table,
@@ -194,7 +193,7 @@ def _laid_out(
     table = part_table(rows, m.total_bytes, "expected")
     facts = _facts(m, r, job)
     enough = r.fewest.n_gpus if r.fewest and not r.fits else None
-    load = f"gpuscale serve {loaded.model.name}{machine(asked, enough)}"
+    load = command_of(asked, "serve", ("layout",) if enough else (), gpus=enough or asked.gpus)
     details: dict[str, list[Block]] = {
         "memory": [Text(head), table, part_bars(rows, m.usable_bytes)],
         "figures": [Facts(facts)],

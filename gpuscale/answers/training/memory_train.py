@@ -16,7 +16,6 @@ from gpuscale.answers.summary import (
     counted_rows,
     figures_of,
     largest_parts,
-    machine,
     memory_point,
     part_bars,
     part_rows,
@@ -219,8 +218,8 @@ def _summary(
     if r.fewest is not None:
         points.append(Point("fewest GPUs", _on(r.fewest, loaded)))
     points += taken_points(r.taken)
-    n_gpus = layout.n_gpus if r.fewest is None else r.fewest.n_gpus
-    following = f"gpuscale plan {loaded.model.name}{machine(asked, n_gpus)}"
+    said_else = {"gpus": (r.fewest or layout).n_gpus, "micro_batch": None, "accumulation": None}
+    following = saved.command_of(asked, "plan", ("layout", "kernels"), **said_else)
     return [*points, Point("next", following, "time and money")]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import Question, refuse_others
-from gpuscale.answers.saved import inputs_of, launched, said_by, told
+from gpuscale.answers.saved import command_of, inputs_of, launched, said_by, told
 from gpuscale.answers.summary import (
     Peak,
     changed,
@@ -14,7 +14,6 @@ from gpuscale.answers.summary import (
     counted_rows,
     figures_of,
     largest_parts,
-    machine,
     part_bars,
     taken_points,
 )
@@ -197,12 +196,9 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
     cards: list[Block] = [_card_table(r)] if r.cards else []
     if asked.smallest_gpu and not r.cards:
         cards = [Text("no GPU preset holds it alone: see --gpus and the changes above")]
+    bars = part_bars(tune_words.part_rows(r.expected), r.capacity_bytes)
     details: dict[str, list[Block]] = {
-        "memory": [
-            Text(summary[0].value),
-            table,
-            part_bars(tune_words.part_rows(r.expected), r.capacity_bytes),
-        ],
+        "memory": [Text(summary[0].value), table, bars],
         "figures": [figures_of(summary, *_facts(asked, case, trial.job, r))],
         "remedies": remedy,
         "cards": cards,
@@ -315,5 +311,6 @@ def memory_summary(
         found.append(Point("fewest GPUs", f"{r.fewest_gpus:,}"))
     found += taken_points(r.taken)
     kind = "qlora" if job.method.quantised and job.method.kind == "lora" else job.method.kind
-    following = f"gpuscale plan {case.loaded.model.name} --method {kind}{machine(asked)}"
+    known = {"method": kind, **({"software": case.software.name} if r.against else {})}
+    following = command_of(asked, "plan", (), **known)
     return [*found, Point("next", following, "its cost")]
