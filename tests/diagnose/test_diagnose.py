@@ -619,6 +619,28 @@ def test_gradients_that_overflow_until_the_scale_fits_are_no_fault(line):
     assert asked("-", stdin="".join(steps[::-1]))["causes"][0]["cause"] == "not-finite"
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        "RuntimeError: CUDA error: out of memory",
+        "Unable to shutdown process 12 via 15, forcefully exiting via 9",
+    ],
+)
+def test_ranks_that_the_launcher_ends_are_not_short_of_memory(first):
+    killed = "  exitcode  : -9 (pid: 3)\n  traceback : Signal 9 (SIGKILL) received by PID 3"
+    alone = asked("-", stdin=STEP + killed)["causes"][0]
+    assert alone["cause"] == "host-memory" and alone["probability"] > 0.9
+    beside = asked("-", stdin=f"{STEP}{first}\n{killed}")["causes"]
+    assert all(c["probability"] < 0.5 for c in beside if c["cause"] == "host-memory")
+
+
+def test_a_fault_leads_the_wait_of_the_others():
+    wait = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE"
+    fault = "RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert first("-", stdin=f"{STEP}{fault}\n{wait}") == "illegal-access"
+    assert first("-", stdin=f"{STEP}{wait}") == "rank-hung"
+
+
 def test_what_cleans_up_after_another_fault_says_nothing():
     found = asked("-", stdin=f"{STEP}[ 1.0] NVRM: Xid (PCI:0000:3b:00): 45, pid=7, Ch 00000008")
     assert found["causes"] == []
