@@ -124,3 +124,18 @@ def test_pre_commit_hook_runs_on_every_file(tmp_path):
         for files in (["plan.toml"], ["plan.toml", "sub/plan.toml"])
     ]
     assert codes == [0, 1]
+
+
+def test_what_pages_name_of_the_code_is_there():
+    """A file that was renamed or put to another leaves its name in no page."""
+    text = "\n".join(page.read_text() for page in [ROOT / "README.md", *DOCS.rglob("*.md")])
+    roots = "core|answers|io|render|cli|textbook|evidence|launch|presets|tools|tests"
+    files = set(re.findall(rf"\b(?:{roots})/[a-z_/0-9]+\.(?:py|toml|mjs|csv)\b", text))
+    files |= {
+        f"{m.replace('.', '/')}.py" for m in re.findall(r"`(gpuscale\.core\.[a-z_.]+)`", text)
+    }
+    assert len(files) > 50
+    folders = (ROOT, ROOT / "gpuscale", DOCS)
+    found = {f for f in files if any((folder / f).exists() for folder in folders)}
+    packages = {f for f in files if (ROOT / f.removesuffix(".py")).is_dir()}
+    assert files - found - packages == set()
