@@ -736,6 +736,10 @@ def test_weights_of_a_replica():
     assert close(first, 2 * (16 * layer + edge + 8192 * 4096))
     tied = LLAMA.model_copy(update={"tie_embeddings": True})
     assert close(replica_weight_bytes(tied, Replica(pp=2)), 2 * (16 * layer + edge))
+    seeing = LLAMA.model_copy(update={"vision_params": 1e9})  # llama.cpp has a tower apart
+    assert close(replica_weight_bytes(seeing, Replica(tp=4)), (32 * layer + 2 * edge + 1e9) / 2)
+    apart = EngineMemory(embedding_on_host=True)
+    assert close(replica_weight_bytes(seeing, Replica(), apart), 2 * (32 * layer + edge))
     assert close(replica_weight_bytes(tied, Replica()), 2 * (32 * layer + edge))
     ranks = replica_weight_bytes(LLAMA, Replica(tp=2, dp_attention=4))
     assert close(ranks, 32 * layer + 2 * edge)

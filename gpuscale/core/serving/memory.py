@@ -149,8 +149,8 @@ def kept_params(model: ModelSpec, replica: Replica) -> float:
 
 
 def edge_params(model: ModelSpec, pp: int) -> float:
-    """Weights of embedding and head, of several stages those of the fuller end. [1]."""
-    first, last = params.embedding_params(model), params.head_params(model)
+    """Weights of embedding, towers and head, of several stages those of the fuller end. [1]."""
+    first, last = params.embedding_params(model) + model.vision_params, params.head_params(model)
     return first + last if pp == 1 else max(first, last)
 
 
