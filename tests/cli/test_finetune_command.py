@@ -537,6 +537,20 @@ def answered(command):
     return json.loads(done.stdout)["result"]
 
 
+@pytest.mark.parametrize(
+    "job",
+    [
+        "llama1-13b --method lora --base int8 --gpu rtx-3080",
+        "llama2-70b --method qlora --gpu rtx-3090 --software axolotl:2023-12",
+    ],
+)
+def test_a_base_that_nothing_shards_is_not_sharded_where_typed(job):
+    """Bits of bitsandbytes: 4 are sharded since 2024-03, 8 never."""
+    done = invoke("memory", *job.split(), "--gpus", "4", "--seq-len", "512", "--zero", "3")
+    assert done.returncode == 2 and not done.stdout
+    assert "whole" in done.stderr and "--zero 2" in done.stderr
+
+
 def test_bitsandbytes_is_sharded_in_4_bits_since_2024_and_in_8_never():
     job = (
         "memory llama2-70b --method qlora --gpu rtx-3090 --gpus 4 --seq-len 512 --software axolotl"

@@ -283,6 +283,11 @@ def make_case(
         job = _with_experts(job, habits, chosen, {**facts, "family": model.family})
     if not searched:
         refuse_illegal(model, family, job.layout, _trained(asked, job))
+        if asked.zero == 3 and job.layout.dp > 1 and not job.method.shardable:
+            raise GpuscaleError(
+                f"ZeRO-3 of {asked.software or own.name} leaves a base in {job.method.base} whole",
+                "--zero 2 says the job as it runs",
+            )
     older = older_ways(asked.software, facts) if asked.software else {}
     unsaid = _unsaid(asked) | {"version"}
     return FinetuneCase(
