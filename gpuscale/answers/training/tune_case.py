@@ -232,6 +232,12 @@ def _trained(asked: Memory, job: Job) -> dict[str, object]:
     return {**job.facts, "task": task, "packing": asked.packing, "group": asked.group}
 
 
+def _refuse_unsharded(asked: Memory, job: Job, software: str) -> None:
+    if asked.zero == 3 and job.layout.dp > 1 and not job.method.shardable:
+        said = f"ZeRO-3 of {asked.software or software} leaves a base in {job.method.base} whole"
+        raise GpuscaleError(said, "--zero 2 says the job as it runs")
+
+
 def make_case(
     asked: Memory, method: str | None = None, software: str | None = None, *, searched: bool = False
 ) -> FinetuneCase:
@@ -283,11 +289,7 @@ def make_case(
         job = _with_experts(job, habits, chosen, {**facts, "family": model.family})
     if not searched:
         refuse_illegal(model, family, job.layout, _trained(asked, job))
-        if asked.zero == 3 and job.layout.dp > 1 and not job.method.shardable:
-            raise GpuscaleError(
-                f"ZeRO-3 of {asked.software or own.name} leaves a base in {job.method.base} whole",
-                "--zero 2 says the job as it runs",
-            )
+        _refuse_unsharded(asked, job, own.name)
     older = older_ways(asked.software, facts) if asked.software else {}
     unsaid = _unsaid(asked) | {"version"}
     return FinetuneCase(
