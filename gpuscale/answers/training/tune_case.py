@@ -232,7 +232,9 @@ def _trained(asked: Memory, job: Job) -> dict[str, object]:
     return {**job.facts, "task": task, "packing": asked.packing, "group": asked.group}
 
 
-def _refuse_unsharded(asked: Memory, job: Job, software: str) -> None:
+def _refuse(asked: Memory, job: Job, model: ModelSpec, software: str, family: SoftwareSpec) -> None:
+    """Refuse a layout that its framework does not run, or not as it was typed."""
+    refuse_illegal(model, family, job.layout, _trained(asked, job))
     if asked.zero == 3 and job.layout.dp > 1 and not job.method.shardable:
         said = f"ZeRO-3 of {asked.software or software} leaves a base in {job.method.base} whole"
         raise GpuscaleError(said, "--zero 2 says the job as it runs")
@@ -288,8 +290,7 @@ def make_case(
     if model.has_experts:
         job = _with_experts(job, habits, chosen, {**facts, "family": model.family})
     if not searched:
-        refuse_illegal(model, family, job.layout, _trained(asked, job))
-        _refuse_unsharded(asked, job, own.name)
+        _refuse(asked, job, model, own.name, family)
     older = older_ways(asked.software, facts) if asked.software else {}
     unsaid = _unsaid(asked) | {"version"}
     return FinetuneCase(
