@@ -80,6 +80,7 @@ def test_any_value_of_a_gpu_key(key, value):
     check(gpu_from_table, GPU | {key: value})
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(st.sampled_from(sorted(CLUSTER)), st.text(max_size=8)), VALUES)
 def test_any_value_of_a_cluster_key(key, value):
