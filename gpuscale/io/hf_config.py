@@ -11,8 +11,9 @@ import pydantic
 from gpuscale.core.formats import element_bytes
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hf_family import UNGATED, family_parts
-from gpuscale.io.hf_keys import TEXT_ONLY, TOWERS, Keys, family_tables, gemma4_audio, plain_tower
+from gpuscale.io.hf_keys import Keys, family_tables
 from gpuscale.io.hf_parts import Parts, rows
+from gpuscale.io.hf_towers import TEXT_ONLY, TOWERS, gemma4_audio, plain_tower
 from gpuscale.io.presets import spec_error
 from gpuscale.io.text import Table
 from gpuscale.specs.model import ModelSpec, compress

@@ -24,6 +24,7 @@ def family_parts(name: str, k: Keys, row: FamilyRow) -> Parts:
     own = OWN.get(name, {})
     mixers, ffns = orders.LAYERS[row.layers](k, n, row), orders.EXPERTS[row.experts](k, n, row)
     parts = _parts(k, row, mixers, ffns, own)
+    parts.spec |= {key: k.integer(key) for key in row.counts}
     if name in SPEC:
         parts.spec |= SPEC[name](k, parts)
     return parts
@@ -173,9 +174,6 @@ SPEC: dict[str, Callable[[Keys, Parts], Table]] = {
     "opt": _opt_spec,
     "falcon": _falcon_spec,
     "ernie_moe": lambda k, _: {"lm_head_bias": k.flag("use_bias")},
-    "deepseek_v4": lambda k, _: {"hc_mult": k.integer("hc_mult")},
-    "glm5_next": lambda k, _: {"hc_mult": k.integer("hc_mult")},
-    "hy_v4": lambda k, _: {"hc_mult": k.integer("hc_mult")},
 }
 """Family -> keys of the model that its config decides."""
 

@@ -56,6 +56,7 @@ class FamilyRow:
     shared: str | None = None
     shared_gate: bool = False
     latent: str = ""  # key of the width at which the experts work
+    counts: tuple[str, ...] = ()  # keys of the model that the file must give
     spec: Table = field(default_factory=dict)
 
 
@@ -112,7 +113,7 @@ def attention(k: Keys, row: FamilyRow, **more: Any) -> Attention:
 
 def window_tokens(k: Keys, row: FamilyRow) -> int | None:
     """Tokens of the window, by the first of its keys that says them."""
-    return next((n for n in map(k.optional, row.window) if n), None)
+    return k.first(*row.window)
 
 
 def latent(k: Keys, row: FamilyRow, **more: Any) -> Mla:
