@@ -21,7 +21,7 @@ from gpuscale.io.text import STDIN, Table, read_toml, shown_name
 from gpuscale.io.this_machine import AUTO, gpus_here, preset_of, said_by_driver
 
 if TYPE_CHECKING:
-    from gpuscale.core.kernel.roofline import UnitLayout
+    from gpuscale.core.kernel.chip import UnitLayout
     from gpuscale.specs.hardware import ClusterSpec, GpuSpec
 
 CATALOGUES = ("vendor", "documents")
@@ -149,7 +149,7 @@ def unit_layout(architecture: str) -> UnitLayout | None:
 
 @lru_cache(maxsize=1)
 def _unit_layouts() -> dict[str, UnitLayout]:
-    from gpuscale.core.kernel.roofline import UnitLayout
+    from gpuscale.core.kernel.chip import UnitLayout
 
     found: dict[str, UnitLayout] = {}
     path = str(preset_path("run", "units"))

@@ -241,7 +241,7 @@ def summary(name: str) -> tuple[str, str]:
     """Say where a registered function is, and the first line of its docstring.
 
     >>> summary("critical_intensity")[0]
-    'gpuscale.core.kernel.roofline'
+    'gpuscale.core.kernel.chip'
     """
     function = resolve(name)
     doc = (function.__doc__ or "").strip().split("\n")[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gpuscale.core.kernel.roofline import UnitLayout
+from gpuscale.core.kernel.chip import UnitLayout
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.formulas import ep_min_ffn, tp_limit, tp_max
 from gpuscale.core.memory.parameters import RECIPES, Recipe

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from products import expected_matmul_time_s
 
-from gpuscale.core.kernel import roofline as chip
+from gpuscale.core.kernel import chip
 from gpuscale.core.kernel.calibration import (
     GENERAL,
     ArchCalibration,

@@ -4,7 +4,7 @@ import pytest
 
 from gpuscale.core.fabric.clos import tree
 from gpuscale.core.fabric.records import equal_ports
-from gpuscale.core.kernel import roofline as chip
+from gpuscale.core.kernel import chip
 from gpuscale.core.kernel import roofline as rl
 from gpuscale.core.limits import formulas as limits
 from gpuscale.core.network.hierarchy import Level, bisection_bytes_per_s, hierarchical_time_s

@@ -21,7 +21,7 @@ DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "tf32")
 
 def chip_figures(spec: GpuSpec, clock_hz: float | None = None) -> Figures:
     """Figures of one chip; None where the data sheet or the architecture does not give them."""
-    from gpuscale.core.kernel import roofline as chip
+    from gpuscale.core.kernel import chip
 
     units, layout = spec.n_compute_units, unit_layout(spec.architecture)
     lanes = chip.cuda_cores(units, 1, layout.lanes) if units and layout else None
