@@ -40,7 +40,7 @@ MAY = {
 }
 """Room -> rooms that it may import at run time; "" is the package itself."""
 
-RECORDS = "gpuscale.core.dataclasses"
+RECORDS = "gpuscale.core.records"
 """The standard library's `dataclasses` for every room, as quick to declare as may be."""
 
 LONGEST = 400

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from gpuscale.answers.ask import Question, Swept, fields_of
-from gpuscale.core.dataclasses import Term, dataclass, field, fields
+from gpuscale.core.records import Term, dataclass, field, fields
 from gpuscale.errors import GpuscaleError, typo_of
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
-from gpuscale.core.dataclasses import dataclass, fields, unchanging
+from gpuscale.core.records import dataclass, fields, unchanging
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Calibrated, text
-from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.evidence.records import FitLine, ScoredRow, unpredicted
 from gpuscale.meant import packaged

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
-from gpuscale.core.dataclasses import Term, asdict, dataclass
+from gpuscale.core.records import Term, asdict, dataclass
 from gpuscale.errors import unknown_name
 from gpuscale.io.text import Table, parse_toml, read_text
 from gpuscale.render.document import Block, Document, Facts, Text, amount, node_of

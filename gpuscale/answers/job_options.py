@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Converted, Question, amount, text, whole
 from gpuscale.core import settings
-from gpuscale.core.dataclasses import dataclass, made_of
+from gpuscale.core.records import dataclass, made_of
 from gpuscale.errors import unknown_name
 
 AS_IT_COMES = "[default: as the software comes]"

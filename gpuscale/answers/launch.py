@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import Asked, Question, text
-from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
+from gpuscale.core.records import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import read_text, shown_name
 from gpuscale.launch.found import written_frameworks

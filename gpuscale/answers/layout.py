@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.layout_options import Degrees, said_by_layout
 from gpuscale.answers.saved import LAYOUT, OPTIONS
 from gpuscale.core import rules
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.habits import ANY
 from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
+from gpuscale.core.records import replace
 from gpuscale.core.search.space import powers_of_two
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.errors import GpuscaleError, RuleError, unknown_name

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from gpuscale.answers.ask import PRETRAIN, TASKS, TRAIN, Asked, Converted, fields_of, text, whole
 from gpuscale.answers.job_options import JobOptions
 from gpuscale.answers.options import PRECISIONS, parts, software
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.layout import CONTEXT_KINDS, ORDERS, RECOMPUTE, layout_chunks
 from gpuscale.core.layout import PRECISIONS as TRAINED
+from gpuscale.core.records import dataclass
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.errors import GpuscaleError
 

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, Asked, Converted, Question, amount, text
-from gpuscale.core.dataclasses import dataclass, made_of
+from gpuscale.core.records import dataclass, made_of
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

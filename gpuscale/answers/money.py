@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers.ask import PRETRAIN, TRAIN, Asked, Question, amount, flag, text
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

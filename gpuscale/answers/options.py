@@ -23,7 +23,7 @@ from gpuscale.answers.ask import (
     text,
     whole,
 )
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, WhatIf, text, texts
-from gpuscale.core.dataclasses import KW_ONLY, dataclass
+from gpuscale.core.records import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.presets import find_preset, known_names, preset_aliases, preset_files
 from gpuscale.meant import packaged

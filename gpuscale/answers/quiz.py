@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from gpuscale.answers import ask
 from gpuscale.answers.ask import Asked, Converted, texts
-from gpuscale.core.dataclasses import KW_ONLY, dataclass, fields
+from gpuscale.core.records import KW_ONLY, dataclass, fields
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Block, Column, Document, Facts, Table, Text
 from gpuscale.textbook import evaluate

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Union
 
 from gpuscale.answers.ask import Asked, Question, text
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.core.dataclasses import Term, dataclass, replace
 from gpuscale.core.quantity import dimension_of, format_si, parse
+from gpuscale.core.records import Term, dataclass, replace
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.meant import packaged
 from gpuscale.render.document import Document, Point, Text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isinf
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import Term, dataclass, term_of
+from gpuscale.core.records import Term, dataclass, term_of
 from gpuscale.core.run.checkpoint import GPUS_PER_NODE, Saver, SaveTime, Store, exact_interval_s
 from gpuscale.core.run.time import SECONDS_PER_DAY, SECONDS_PER_HOUR
 

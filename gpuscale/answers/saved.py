@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.ask import Question, fields_of
 from gpuscale.answers.options import length_words
 from gpuscale.answers.table import question_of
-from gpuscale.core.dataclasses import asdict, fields, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.quantity import UNITS
+from gpuscale.core.records import asdict, fields, replace
 from gpuscale.core.settings import GRADIENT_BYTES
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import checked

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.text import read_toml
 

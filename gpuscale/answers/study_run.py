@@ -14,7 +14,7 @@ from gpuscale.answers.progress import JobsProgress
 from gpuscale.answers.study_jobs import StudyFile, StudyJob, answer_job, read_study
 from gpuscale.answers.sweep import amount
 from gpuscale.answers.table import question_of
-from gpuscale.core.dataclasses import dataclass, fields
+from gpuscale.core.records import dataclass, fields
 from gpuscale.errors import GpuscaleError
 from gpuscale.foreign import csv_cell, line
 from gpuscale.io.text import read_lines

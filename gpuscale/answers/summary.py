@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.layout import Settled
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import dataclass
 from gpuscale.core.verdict import SURE
 from gpuscale.core.words import gb
 from gpuscale.io.inputs import Loaded

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, Swept, fields_of
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.quantity import UNITS, dimension_of, format_count, format_si, parse
+from gpuscale.core.records import dataclass, replace
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Block, Column, Document, Table, Text
 

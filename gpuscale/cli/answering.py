@@ -16,7 +16,7 @@ from gpuscale.answers.ask import Question, fields_of
 from gpuscale.answers.progress import listen
 from gpuscale.cli.failures import complain, one_line
 from gpuscale.cli.help import FORMATS, SHOWN
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.errors import Exit, GpuscaleError, MissingFile, unknown_name
 from gpuscale.render.document import Document, named, usual
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from gpuscale.answers.ask import Asked, WhatIf, fields_of, text
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
+from gpuscale.core.records import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.foreign import clean
 from gpuscale.io.presets import checked

@@ -11,7 +11,7 @@ from gpuscale.answers.answer import ask
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.saved import OPTIONS, command_line
 from gpuscale.answers.table import question_of
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.io.presets import preset_names
 from gpuscale.io.text import read_toml
 from gpuscale.render.chart import Axis

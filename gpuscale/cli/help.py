@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuscale.answers.ask import GROUPS, Asked, Question, fields_of
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.core.dataclasses import NamedTuple
+from gpuscale.core.records import NamedTuple
 from gpuscale.errors import GpuscaleError, unknown_name
 
 SCREEN = 60

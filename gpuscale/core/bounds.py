@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.quantity import MAX_ABS, parse
+from gpuscale.core.records import NamedTuple
 
 STRICT: dict[str, str | bool] = {"extra": "forbid", "allow_inf_nan": False}
 """``__pydantic_config__`` of a record that a file fills: a typo in a key is an error."""

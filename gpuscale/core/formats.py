@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Filled, Several, Share, ZeroStage
-from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.layout import CONTEXT_KINDS, ORDERS, RECOMPUTE
+from gpuscale.core.records import dataclass, field
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import DISPATCHERS, GRAPHS, MOMENT_BYTES
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, NonNegativeInt, PositiveInt, ZeroStage
-from gpuscale.core.dataclasses import NamedTuple, dataclass
+from gpuscale.core.records import NamedTuple, dataclass
 from gpuscale.core.schedules import SCHEDULES
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass, field
 from gpuscale.core.habits import ANY, Capabilities, holds
 from gpuscale.core.layout import CONTEXT_KINDS, Layout
+from gpuscale.core.records import NamedTuple, dataclass, field
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.core.stages import splits_by_length

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass
+from gpuscale.core.records import NamedTuple, dataclass
 
 
 class Pass(NamedTuple):

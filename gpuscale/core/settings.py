@@ -13,8 +13,8 @@ from math import exp, fsum, log
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, PositiveInt
-from gpuscale.core.dataclasses import NamedTuple, dataclass, fields
 from gpuscale.core.numeric import Z80, below, reached
+from gpuscale.core.records import NamedTuple, dataclass, fields
 
 if TYPE_CHECKING:
     from gpuscale.core.habits import Capabilities

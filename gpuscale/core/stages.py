@@ -11,7 +11,7 @@ from functools import cache, lru_cache, partial
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass
+from gpuscale.core.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout

@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.numeric import Z80, below, reached
+from gpuscale.core.records import dataclass
 from gpuscale.core.words import gb
 
 SURE = 0.95

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, fields, replace
 from gpuscale.core.kernel.calibration import LogAxis
 from gpuscale.core.network.calibration import (
     GENERAL_NETWORK_OP,
@@ -15,6 +14,7 @@ from gpuscale.core.network.calibration import (
     LinkCalibration,
     OpCalibration,
 )
+from gpuscale.core.records import dataclass, fields, replace
 from gpuscale.evidence.score_parts import CollectiveRow
 
 Vector = list[float]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.kernel.calibration import LogAxis, MatmulCalibration, PlaneTable
 from gpuscale.core.network.calibration import (
     KIND,
@@ -15,6 +14,7 @@ from gpuscale.core.network.calibration import (
     LinkCalibration,
     OpCalibration,
 )
+from gpuscale.core.records import replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence import fit_collectives as collective_fit
 from gpuscale.evidence.fit_collectives import CollectiveFit, smooth

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.records import dataclass, field
 from gpuscale.core.serving.percentiles import percentile
 
 ROW_COLUMNS = ("id", "gpu", "quantity", "measured", "predicted", "ratio", "reason")

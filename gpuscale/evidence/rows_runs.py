@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.layout import Layout
+from gpuscale.core.records import dataclass, field, replace
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.rows_named import (

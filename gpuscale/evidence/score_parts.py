@@ -8,12 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, made_of, replace
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.calibration import ArchCalibration, matmul_interval_s
 from gpuscale.core.kernel.expected import ProductRows, product_time_s
 from gpuscale.core.network.calibration import FabricCalibration, collective_interval_s
 from gpuscale.core.network.expected import RankGroup, group_time_s
+from gpuscale.core.records import dataclass, made_of, replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import ScoredRow
 from gpuscale.evidence.rows_named import Row, Rows, gpu_preset, meaning, number, rows_of, whole

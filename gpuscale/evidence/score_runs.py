@@ -7,10 +7,10 @@ from pathlib import Path
 from statistics import correlation, fmean
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.memory.peak import printed_bytes
 from gpuscale.core.model.layer_shape import model_flop_per_token
 from gpuscale.core.plan.records import Estimate, estimate
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.rules import facts_of
 from gpuscale.core.search.problem import Problem
 from gpuscale.errors import GpuscaleError

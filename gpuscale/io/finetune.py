@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from gpuscale.core.dataclasses import NamedTuple, replace
 from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import FinetuneParameters, kept_in
 from gpuscale.core.finetune.rl_estimate import RolloutEngine
 from gpuscale.core.finetune.rl_step import RlCosts
+from gpuscale.core.records import NamedTuple, replace
 from gpuscale.core.serving.records import Replica
 from gpuscale.core.step.records import Hardware, Software
 from gpuscale.errors import GpuscaleError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.model.mixers import AnyMixer, Attention
+from gpuscale.core.records import replace
 from gpuscale.io import hf_orders as orders
 from gpuscale.io.hf_keys import Keys
 from gpuscale.io.hf_parts import MIXERS, FamilyRow, Parts, attention, dense, moe, window_tokens

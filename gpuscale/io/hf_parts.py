@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.model.mixers import (
     AnyMixer,
     Attention,
@@ -18,6 +17,7 @@ from gpuscale.core.model.mixers import (
     NoMixer,
     ShortConv,
 )
+from gpuscale.core.records import dataclass, field, replace
 from gpuscale.io.hf_keys import Keys, family_tables
 from gpuscale.io.presets import made
 from gpuscale.io.text import Table

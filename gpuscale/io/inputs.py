@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.records import dataclass, field
 from gpuscale.errors import GpuscaleError, typo_of, unknown_name
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import spec_error

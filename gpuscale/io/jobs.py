@@ -6,9 +6,9 @@ from functools import lru_cache
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuscale.core.dataclasses import made_of, replace
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.records import made_of, replace
 from gpuscale.core.rules import RuleFacts, facts_of
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.settings import NO_SETTINGS, JobSettings, Maturity, Way, mixed, tuned_probability

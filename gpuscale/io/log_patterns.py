@@ -13,8 +13,8 @@ from functools import cached_property, lru_cache
 from math import isfinite
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis.series import COUNTS, UNITS
+from gpuscale.core.records import dataclass, field
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_files
 from gpuscale.io.text import Table, read_toml

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Collection
 from typing import IO, Any
 
-from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis.series import UNITS, Fact, Log, StepSeries, Track
+from gpuscale.core.records import dataclass, field
 from gpuscale.io.log_pairs import Heading, pairs_of, value_of, with_spans
 from gpuscale.io.log_patterns import LinePattern, Patterns, TablePattern, load_patterns
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass, replace
 from gpuscale.core.formats import FORMATS, format_name, number_format
+from gpuscale.core.records import NamedTuple, dataclass, replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import checked, find_preset, is_own, looks_like_path, preset_path, shipped
 from gpuscale.io.text import STDIN, Table, parse_toml, read_text, read_toml

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from gpuscale.core.dataclasses import fields, is_dataclass
+from gpuscale.core.records import fields, is_dataclass
 from gpuscale.errors import GpuscaleError, typo_of, unknown_name
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from math import log2
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.diagnosis.causes import Cause, Sign
+from gpuscale.core.records import dataclass
 from gpuscale.core.run.bill import Draw, Making, Owned, Rate, Site
 from gpuscale.core.run.checkpoint import Fleet, Saver
 from gpuscale.errors import GpuscaleError, unknown_name

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.habits import Habit, version_at, version_key
+from gpuscale.core.records import replace
 from gpuscale.core.serving.maturity import SETTLED, Ages, EngineMaturity, maturity, needs_kernels
 from gpuscale.core.serving.power import PowerParameters
 from gpuscale.core.serving.records import Kernels, ServingSite, ServingSoftware

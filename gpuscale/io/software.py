@@ -9,11 +9,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuscale.core.dataclasses import fields, replace
 from gpuscale.core.formats import number_format
 from gpuscale.core.habits import ANY, Capabilities, Habit, Refusal, habits_of, version_at
 from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
 from gpuscale.core.memory.parameters import parameters_of
+from gpuscale.core.records import fields, replace
 from gpuscale.core.step.records import Software
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import merged

@@ -10,9 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import fields, made_of
 from gpuscale.core.kernel.calibration import clock_frac
 from gpuscale.core.network.expected import reduces_in_switch
+from gpuscale.core.records import fields, made_of
 from gpuscale.core.step.records import Hardware, StepForm
 from gpuscale.core.verdict import Spread
 from gpuscale.io.calibration import arch_spec, board_of, load_arch, load_fabric

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from gpuscale.core.dataclasses import NamedTuple
+from gpuscale.core.records import NamedTuple
 from gpuscale.errors import GpuscaleError
 
 AUTO = "auto"

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from gpuscale.core.dataclasses import MISSING, fields, is_dataclass
+from gpuscale.core.records import MISSING, fields, is_dataclass
 from gpuscale.io.text import Table
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")

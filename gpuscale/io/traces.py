@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass
+from gpuscale.core.records import NamedTuple, dataclass
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.text import read_lines, shown_name
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass, field, fields
 from gpuscale.core.layout import Layout
+from gpuscale.core.records import NamedTuple, dataclass, field, fields
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.presets import preset_files
 from gpuscale.io.software import ranks_of, settle

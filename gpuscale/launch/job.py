@@ -7,8 +7,8 @@ import shlex
 from typing import Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, NonNegativeInt
-from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.layout import Layout
+from gpuscale.core.records import dataclass, field
 from gpuscale.core.settings import NO_SETTINGS, JobSettings
 from gpuscale.errors import GpuscaleError
 from gpuscale.foreign import comment, here_document

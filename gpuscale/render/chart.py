@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.quantity import UNITS, format_si
+from gpuscale.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

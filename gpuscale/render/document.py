@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpuscale.core.dataclasses import NamedTuple, Term, dataclass, field, replace
 from gpuscale.core.quantity import UNITS, dimension_of, format_si
+from gpuscale.core.records import NamedTuple, Term, dataclass, field, replace
 from gpuscale.errors import unknown_name
 from gpuscale.foreign import clean, markdown
 from gpuscale.render.fit import folded

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from textwrap import wrap
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 
 WIDE_GAP, NARROW_GAP = 3, 2
 LONGEST_WORD = 24

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuscale.core.dataclasses import Term
+from gpuscale.core.records import Term
 from gpuscale.render.document import (
     Bars,
     Block,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tomli
 
-from gpuscale.core.dataclasses import NamedTuple
+from gpuscale.core.records import NamedTuple
 from gpuscale.core.words import EVENT_KINDS, MEMORY_PARTS, STEP_PARTS
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.quantity import dimension_of
+from gpuscale.core.records import replace
 from gpuscale.core.words import key_words
 from gpuscale.render.chart import Axis, Chart, Lines, Series, Stack, few
 

@@ -6,7 +6,7 @@ import copyreg
 from functools import partial
 from typing import Any
 
-from gpuscale.core.dataclasses import fields, replace
+from gpuscale.core.records import fields, replace
 from gpuscale.render.document import Block, Document, Table
 
 

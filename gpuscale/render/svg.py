@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.quantity import format_time
+from gpuscale.core.records import dataclass
 from gpuscale.core.words import MEMORY_PARTS, gb
 from gpuscale.foreign import clean
 from gpuscale.render.document import Bars, Document, Table

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from gpuscale.core.dataclasses import fields, is_dataclass
+from gpuscale.core.records import fields, is_dataclass
 from gpuscale.foreign import clean, csv_cell, fenced, markdown, markdown_cell
 from gpuscale.render.document import (
     BAR_WIDTH,

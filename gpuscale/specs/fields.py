@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from gpuscale.core.bounds import STRICT, Measured
-from gpuscale.core.dataclasses import NamedTuple, asdict, dataclass, field, replace
+from gpuscale.core.records import NamedTuple, asdict, dataclass, field, replace
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from gpuscale.core.bounds import Among, NonNegativeInt, PositiveInt, Watts, Within
-from gpuscale.core.dataclasses import field
 from gpuscale.core.fabric import TOPOLOGIES
 from gpuscale.core.formats import FORMATS
+from gpuscale.core.records import field
 from gpuscale.specs.fields import Bytes, BytesPerS, FlopPerS, Hertz, Name, Spec, UsdPerHour
 
 

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt, Within
-from gpuscale.core.dataclasses import NamedTuple, field
 from gpuscale.core.model.mixers import AnyMixer
+from gpuscale.core.records import NamedTuple, field
 from gpuscale.specs.fields import Name, Spec, Tokens
 
 MAX_LAYERS = 10_000

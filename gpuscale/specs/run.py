@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from gpuscale.core import bounds
-from gpuscale.core.dataclasses import field
 from gpuscale.core.quantity import MAX_ABS
+from gpuscale.core.records import field
 from gpuscale.specs.fields import BytesPerS, Spec
 
 NonNegative = Annotated[float, bounds.Within(0, MAX_ABS)]

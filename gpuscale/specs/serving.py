@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Within
-from gpuscale.core.dataclasses import dataclass, field, fields, replace
 from gpuscale.core.habits import Habit
+from gpuscale.core.records import dataclass, field, fields, replace
 from gpuscale.core.serving.memory import EngineMemory
 from gpuscale.core.serving.records import Kernels, ServingSoftware
 from gpuscale.specs.fields import Spec

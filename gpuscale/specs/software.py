@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from gpuscale.core.bounds import Keys, Several, Within, ZeroStage
-from gpuscale.core.dataclasses import field
-from gpuscale.core.dataclasses import field as default
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.core.habits import Capabilities, Habit
 from gpuscale.core.memory.parameters import FamilyMemory
+from gpuscale.core.records import field
+from gpuscale.core.records import field as default
 from gpuscale.core.step.records import ALWAYS_FITTED, FITTED, FamilyStep
 from gpuscale.specs.fields import Name, Spec
 

@@ -6,8 +6,8 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from gpuscale.core.dataclasses import Term, dataclass
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term, dataclass
 from gpuscale.io.text import read_toml
 from gpuscale.textbook.evaluate import (
     MODULE_OF,

@@ -7,7 +7,7 @@ from typing import ClassVar
 from gpuscale.answers.ask import Asked, Question, amount, flag, text, whole
 from gpuscale.answers.table import COMMANDS, ELSEWHERE
 from gpuscale.cli import app as application
-from gpuscale.core.dataclasses import KW_ONLY, dataclass
+from gpuscale.core.records import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Bars, Column, Document, Facts, Table, Text
 

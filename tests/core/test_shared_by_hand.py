@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuscale.core.dataclasses import Term, term_of, total_of
 from gpuscale.core.formats import (
     FORMATS,
     compute_dtype,
@@ -26,6 +25,7 @@ from gpuscale.core.quantity import (
     format_time,
     parse,
 )
+from gpuscale.core.records import Term, term_of, total_of
 from gpuscale.core.schedules import Pass, in_flight, orders, schedule_of
 from gpuscale.core.settings import JobSettings
 from gpuscale.core.stages import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gpuscale.answers.ask import Asked, Converted, WhatIf, amount, flag, texts
-from gpuscale.core.dataclasses import KW_ONLY, dataclass
+from gpuscale.core.records import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Document
 

@@ -13,8 +13,8 @@ from gpuscale.answers.compare.differences import (
     exceeds,
 )
 from gpuscale.answers.compare.things import Thing, label, part_blocks, split_record, splits
-from gpuscale.core.dataclasses import Term, dataclass
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term, dataclass
 from gpuscale.meant import packaged
 from gpuscale.render.document import Block, Column, Document, Table, Text, amount
 

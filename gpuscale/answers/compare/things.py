@@ -15,7 +15,7 @@ from gpuscale.answers.compare.differences import (
     side_by_side,
     split_difference,
 )
-from gpuscale.core.dataclasses import dataclass, field, replace
+from gpuscale.core.records import dataclass, field, replace
 from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.inputs import load_inputs

@@ -8,8 +8,8 @@ from typing import ClassVar
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, Question, text, texts, whole
 from gpuscale.answers.layout_options import Pins
-from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.core.finetune.rl import ALL_METHODS
+from gpuscale.core.records import KW_ONLY, dataclass
 from gpuscale.render.document import Document
 
 KINDS = ("pretrain", "finetune", "rl", "serving", "network")

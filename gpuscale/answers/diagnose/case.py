@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from gpuscale.answers.diagnose.figures import Figure, quantity_name, read_figures
-from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis.series import Log
 from gpuscale.core.finetune.rl import ROLLED_OUT
 from gpuscale.core.model.params import count_params
+from gpuscale.core.records import dataclass, field
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.log_patterns import load_patterns
 from gpuscale.io.run import load_table, told

@@ -9,8 +9,8 @@ from gpuscale.answers.diagnose.figures import Figure
 from gpuscale.answers.diagnose.judged import Answered
 from gpuscale.answers.diagnose.past import calibration_of
 from gpuscale.answers.diagnose.records import Diagnosis, NamedCause, Predicted, SeriesRead
-from gpuscale.core.dataclasses import Term, replace
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term, replace
 from gpuscale.core.words import gb
 from gpuscale.io.run import load_table
 from gpuscale.render.document import Bars, Block, Column, Document, Facts, Point, Table, Text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass, replace
 from gpuscale.core.diagnosis.series import UNITS
+from gpuscale.core.records import NamedTuple, dataclass, replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.log_pairs import unit_of
 from gpuscale.io.run import first_of, load_table, told

@@ -14,10 +14,10 @@ from gpuscale.answers.diagnose.features import Features, features_of
 from gpuscale.answers.diagnose.past import past_of
 from gpuscale.answers.diagnose.planner import REFUSED, predicted, report_of, tuning_job, with_figure
 from gpuscale.answers.diagnose.records import NamedCause, OutOfMemory, PeakPart
-from gpuscale.core.dataclasses import dataclass, made_of
 from gpuscale.core.diagnosis.causes import NAMED, Judged, judge, verdict_of, verdicts
 from gpuscale.core.diagnosis.series import Log
 from gpuscale.core.numeric import Z80
+from gpuscale.core.records import dataclass, made_of
 from gpuscale.core.words import gb
 from gpuscale.io.run import first_of, load_causes, load_table
 

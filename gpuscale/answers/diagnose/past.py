@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.diagnose.records import RunEvent
-from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.diagnosis import series
+from gpuscale.core.records import dataclass, field
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.diagnose.records import Predicted
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
 from gpuscale.io.run import first_of, load_table, told

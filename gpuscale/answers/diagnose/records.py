@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.diagnosis.series import Fact
+from gpuscale.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Converted, WhatIf, flag, text, texts, whole
-from gpuscale.core.dataclasses import KW_ONLY, dataclass
+from gpuscale.core.records import KW_ONLY, dataclass
 from gpuscale.errors import NoLaunch
 from gpuscale.render.document import Document
 

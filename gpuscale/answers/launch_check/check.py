@@ -20,10 +20,10 @@ from gpuscale.answers.launch_check.tuned import frozen_format
 from gpuscale.answers.training.plan_case import PlanCase, make_case, solve
 from gpuscale.answers.training.plan_request import GlobalBatch, read_request
 from gpuscale.answers.training.plan_text import layout_terms
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.plan.records import Estimate
 from gpuscale.core.plan.scan import why_worse
+from gpuscale.core.records import replace
 from gpuscale.core.rules import against
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.hardware import load_cluster

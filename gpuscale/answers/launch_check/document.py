@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.launch_check.records import Checked, LaunchReport
 from gpuscale.answers.summary import chance_tone
 from gpuscale.answers.training.plan_text import degrees, percent, recompute, seconds
-from gpuscale.core.dataclasses import fields, replace
 from gpuscale.core.layout import PRECISIONS, RECOMPUTE, Layout
+from gpuscale.core.records import fields, replace
 from gpuscale.core.verdict import said
 from gpuscale.core.words import DEGREES, gb
 from gpuscale.io.presets import known_names

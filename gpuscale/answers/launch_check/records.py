@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.saved import LAYOUT, said_by, told, unsaid
 from gpuscale.answers.training.tune_memory import TuningMemory
-from gpuscale.core.dataclasses import Term, dataclass, field, fields, made_of, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.model.params import count_params
+from gpuscale.core.records import Term, dataclass, field, fields, made_of, replace
 from gpuscale.core.run.bill import Bill
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import load_software

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.launch_check.records import Checked, empty_report
-from gpuscale.core.dataclasses import replace
+from gpuscale.core.records import replace
 from gpuscale.io.hardware import load_cluster
 from gpuscale.launch.read.serving import attention_ranks
 from gpuscale.render.document import Facts, Text

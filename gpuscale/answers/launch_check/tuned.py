@@ -15,10 +15,10 @@ from gpuscale.answers.launch_check.records import (
     read_again,
 )
 from gpuscale.answers.training.tune_memory import TuningMemory
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.finetune.method import chosen
 from gpuscale.core.finetune.states import optimizer
 from gpuscale.core.model.layer_shape import model_maps
+from gpuscale.core.records import replace
 from gpuscale.errors import GpuscaleError, RuleError
 from gpuscale.io.software import framework_habits
 from gpuscale.launch.found import DEFAULT_SEQ_LEN, Found

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from gpuscale.answers import ask, options
 from gpuscale.answers.ask import Asked, Swept, amount, flag, text, whole
-from gpuscale.core.dataclasses import KW_ONLY, dataclass
 from gpuscale.core.fabric import TOPOLOGIES
 from gpuscale.core.network.collective import ALGORITHMS, OPS
+from gpuscale.core.records import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.render.document import Document
 

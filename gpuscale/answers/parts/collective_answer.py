@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.summary import changed
-from gpuscale.core.dataclasses import NamedTuple, Term, dataclass, term_of
 from gpuscale.core.network.calibration import collective_interval_s
 from gpuscale.core.network.collective import (
     ALGORITHMS,
@@ -18,6 +17,7 @@ from gpuscale.core.network.expected import RankGroup, deduplicated_frac, group_t
 from gpuscale.core.network.hierarchy import Level, LevelTime, hierarchical_time_s
 from gpuscale.core.network.ideal import SOURCE, CollectiveTime
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import NamedTuple, Term, dataclass, term_of
 from gpuscale.io.calibration import load_fabric
 from gpuscale.render.document import Block, Column, Document, Facts, Table, Text
 from gpuscale.specs.hardware import ClusterSpec

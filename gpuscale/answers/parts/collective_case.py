@@ -16,7 +16,6 @@ from gpuscale.answers.parts.collective_answer import (
 )
 from gpuscale.answers.values import check_dtype, quantity
 from gpuscale.answers.values import shape as read_shape
-from gpuscale.core.dataclasses import asdict, dataclass, made_of
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.network import collective as through
 from gpuscale.core.network.collective import ALGORITHMS
@@ -29,6 +28,7 @@ from gpuscale.core.network.ideal import (
     ideal_collective,
     sweep_sizes,
 )
+from gpuscale.core.records import asdict, dataclass, made_of
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import load_fabric
 from gpuscale.io.hardware import pair_on_bridge

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.summary import changed_text
 from gpuscale.answers.values import check_dtype, formats_of, matrix_rate
-from gpuscale.core.dataclasses import Term, asdict, dataclass, term_of
 from gpuscale.core.formats import compute_dtype, element_bytes
 from gpuscale.core.kernel.calibration import matmul_interval_s
 from gpuscale.core.kernel.expected import expected_elementwise_time_s, product_time_s
@@ -20,6 +19,7 @@ from gpuscale.core.kernel.roofline import (
     elementwise_time,
 )
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term, asdict, dataclass, term_of
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.calibration import arch_spec, load_arch
 from gpuscale.render.document import Column, Document, Table, Text

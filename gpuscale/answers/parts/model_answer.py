@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers import options
 from gpuscale.answers.summary import changed
-from gpuscale.core.dataclasses import Term, dataclass, made_of, term_of
 from gpuscale.core.model.layer_shape import (
     ModelFlops,
     cached_elements,
@@ -19,6 +18,7 @@ from gpuscale.core.model.layer_shape import (
 )
 from gpuscale.core.model.params import ModelParams, count_params
 from gpuscale.core.quantity import format_count, format_si
+from gpuscale.core.records import Term, dataclass, made_of, term_of
 from gpuscale.core.words import gb
 from gpuscale.io.inputs import Loaded, load_inputs
 from gpuscale.render.document import Column, Document, Facts, Point, Table, Text

@@ -11,7 +11,6 @@ from gpuscale.answers.parts.collective_answer import Told, expected_time
 from gpuscale.answers.parts.network_blocks import NetworkAnswer, Planned
 from gpuscale.answers.parts.network_wish import levels_of, of_hosts, parts_of, wished
 from gpuscale.answers.summary import changed
-from gpuscale.core.dataclasses import Term, made_of, term_of
 from gpuscale.core.fabric import TREES
 from gpuscale.core.fabric.bill import NetworkBill, bill, clos_cables
 from gpuscale.core.fabric.clos import nvlink_domain, switches_by_ports
@@ -19,6 +18,7 @@ from gpuscale.core.fabric.of_cluster import NetworkPlan, design_of, plan_of
 from gpuscale.core.fabric.records import Design, Loss, losses
 from gpuscale.core.network.hierarchy import network_levels, network_report
 from gpuscale.core.network.ideal import ideal_collective
+from gpuscale.core.records import Term, made_of, term_of
 from gpuscale.core.run.checkpoint import SECONDS_PER_MONTH, network_stops_per_s
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.parts.collective_answer import ExpectedCollective
 from gpuscale.answers.parts.network_wish import counted
-from gpuscale.core.dataclasses import NamedTuple, asdict, dataclass
 from gpuscale.core.fabric.bill import COLUMNS, Cable, NetworkBill
 from gpuscale.core.fabric.check import CableReport
 from gpuscale.core.fabric.of_cluster import NetworkPlan
 from gpuscale.core.fabric.records import Design, Loss
 from gpuscale.core.network.hierarchy import NetworkReport
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import NamedTuple, asdict, dataclass
 from gpuscale.render.document import Block, Column, Facts, Table, Text
 from gpuscale.specs.hardware import ClusterSpec
 from gpuscale.specs.run import SwitchSpec

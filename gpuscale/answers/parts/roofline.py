@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gpuscale.answers import options
 from gpuscale.answers.ask import Asked, Swept, amount, text, whole
 from gpuscale.answers.layout_options import help_of
-from gpuscale.core.dataclasses import KW_ONLY, dataclass
+from gpuscale.core.records import KW_ONLY, dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from gpuscale.answers.layout import refuse_degrees
 from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.summary import changed
 from gpuscale.answers.values import matrix_rate
-from gpuscale.core.dataclasses import Term, asdict, dataclass, replace
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.kernel.expected import ProductRows, product_time_s
 from gpuscale.core.layout import Layout
@@ -17,6 +16,7 @@ from gpuscale.core.limits.board import SOURCE, LimitRow, limits_board
 from gpuscale.core.limits.formulas import tp_limit, tp_max
 from gpuscale.core.model.layer_shape import Operator, layer_shape, operators
 from gpuscale.core.quantity import format_count, format_si
+from gpuscale.core.records import Term, asdict, dataclass, replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.calibration import load_arch
 from gpuscale.render.document import Column, Document, Facts, Table, Text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.summary import changed
-from gpuscale.core.dataclasses import Term, term_of
+from gpuscale.core.records import Term, term_of
 from gpuscale.io.hardware import unit_layout
 from gpuscale.meant import packaged
 from gpuscale.render.document import Block, Column, Document, Facts, Table, Text, in_unit

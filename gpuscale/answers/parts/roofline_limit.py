@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.summary import changed
-from gpuscale.core.dataclasses import Term, dataclass, field
 from gpuscale.core.limits import formulas as limits
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term, dataclass, field
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Column, Document, Table, Text
 

@@ -9,7 +9,7 @@ from gpuscale.answers import options, values
 from gpuscale.answers.ask import Asked, Converted, Swept, Value, amount, flag, text, texts, whole
 from gpuscale.answers.money import Priced, read_price
 from gpuscale.answers.serve import reading
-from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
+from gpuscale.core.records import KW_ONLY, dataclass, replace
 from gpuscale.errors import unknown_name
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.options import too_long
 from gpuscale.answers.serve import reading
-from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.formats import number_format
+from gpuscale.core.records import dataclass, field, replace
 from gpuscale.core.serving import layouts
 from gpuscale.core.serving.capacity import Limits
 from gpuscale.core.serving.choose import Candidate, Wanted

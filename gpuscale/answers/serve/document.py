@@ -16,7 +16,7 @@ from gpuscale.answers.serve.launch import benchmark_line, launch_lines, own_leng
 from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow, terms_of
 from gpuscale.answers.serve.summary import age_text, habits_line, serve_summary, taken_of
-from gpuscale.core.dataclasses import fields, replace
+from gpuscale.core.records import fields, replace
 from gpuscale.core.run.bill import Bill, usd_per_million_tokens
 from gpuscale.core.run.time import SECONDS_PER_HOUR
 from gpuscale.core.serving.choose import Candidate, Choice, FoundReplica, Wanted, choose

@@ -11,7 +11,7 @@ from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.measured import kv_tokens
 from gpuscale.answers.serve.no_room import tightened
 from gpuscale.answers.serve.records import PARTS, decode_pass
-from gpuscale.core.dataclasses import replace
+from gpuscale.core.records import replace
 from gpuscale.core.serving.capacity import formula_bound
 from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.service import Service

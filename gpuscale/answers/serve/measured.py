@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscale.answers.money import rate_of
 from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.records import ServeRow
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.run.bill import usd_per_million_tokens
 from gpuscale.core.serving.capacity import REQUESTS, Limits, keeps_up
 from gpuscale.core.serving.choose import FoundReplica, Wanted, at_rate

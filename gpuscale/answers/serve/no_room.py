@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve.blocks import inputs_of
 from gpuscale.answers.serve.case import ServeCase, candidates, case_of, wanted_of
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.formats import element_bytes
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.serving.choose import (
     SHOWN,
     Candidate,

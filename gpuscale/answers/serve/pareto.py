@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.serve import case as cases
 from gpuscale.answers.serve.blocks import figure, inputs_of, ms
 from gpuscale.answers.serve.measured import at_the_edge
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.matching import (
     ServingPoint,

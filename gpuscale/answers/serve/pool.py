@@ -12,7 +12,7 @@ from gpuscale.answers.serve.case import case_of
 from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.study_jobs import fields_named
 from gpuscale.answers.sweep import option_names
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.serving.service import Service
 from gpuscale.core.serving.sharing import Tenant, grown, placed, shared
 from gpuscale.errors import GpuscaleError

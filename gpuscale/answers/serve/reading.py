@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.values import quantity
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import FORMATS, format_name, number_format
+from gpuscale.core.records import dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 
 if TYPE_CHECKING:

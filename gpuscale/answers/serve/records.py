@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.serve.case import ServeCase
-from gpuscale.core.dataclasses import Term, dataclass, term_of
+from gpuscale.core.records import Term, dataclass, term_of
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.run.time import SECONDS_PER_HOUR
 from gpuscale.core.serving.choose import FoundReplica

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from gpuscale.answers.progress import Progress
-from gpuscale.core.dataclasses import replace
+from gpuscale.core.records import replace
 from gpuscale.core.serving.percentiles import LoadResult, summarise
 from gpuscale.core.serving.prefixes import block_hits, session_hits
 from gpuscale.core.serving.scheduler import Simulated

@@ -10,7 +10,7 @@ from gpuscale.answers.serve.blocks import figure, inputs_of, limits_text, ms
 from gpuscale.answers.serve.launch import launch_lines
 from gpuscale.answers.serve.measured import at_the_edge, price_of
 from gpuscale.answers.serve.replay import timed_by, whole_trace, width_of
-from gpuscale.core.dataclasses import dataclass, made_of, replace
+from gpuscale.core.records import dataclass, made_of, replace
 from gpuscale.core.serving.capacity import REQUESTS
 from gpuscale.core.serving.choose import FoundReplica, Wanted, choose
 from gpuscale.core.serving.disaggregated import PooledService

@@ -22,7 +22,7 @@ from gpuscale.answers.layout_options import Degrees, help_of
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import Priced
 from gpuscale.answers.training.tune_asked import Rollouts
-from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
+from gpuscale.core.records import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.render.document import Document
 

@@ -8,11 +8,11 @@ from gpuscale.answers import lifetime
 from gpuscale.answers.money import age_warnings, bill_of, bill_rows, stops_per_s
 from gpuscale.answers.run_terms import BilledTime, bill_terms, outlook_terms, save_terms
 from gpuscale.answers.summary import changed, cost_points
-from gpuscale.core.dataclasses import Term, dataclass, replace, term_of
 from gpuscale.core.memory.parameters import RECIPES, FamilyMemory, Recipe, parameters_of
 from gpuscale.core.model.params import count_params
 from gpuscale.core.quantity import format_si
 from gpuscale.core.quantity import format_time as t
+from gpuscale.core.records import Term, dataclass, replace, term_of
 from gpuscale.core.run import checkpoint as saving
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.run.checkpoint import GPUS_PER_NODE, Fleet, interruptions, spare_machines

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.layout import data_parallel, shard_group
 from gpuscale.answers.summary import changed, part_bars, part_table
-from gpuscale.core.dataclasses import Term, dataclass, term_of
 from gpuscale.core.formats import FORMATS
 from gpuscale.core.memory.parameters import (
     RECIPES,
@@ -17,6 +16,7 @@ from gpuscale.core.memory.parameters import (
     sharded_states,
 )
 from gpuscale.core.quantity import format_count
+from gpuscale.core.records import Term, dataclass, term_of
 from gpuscale.core.words import MEMORY_PARTS, STATE_PARTS, gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import load_inputs

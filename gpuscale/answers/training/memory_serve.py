@@ -18,11 +18,11 @@ from gpuscale.answers.summary import (
     part_table,
     taken_points,
 )
-from gpuscale.core.dataclasses import Term, asdict, dataclass, replace, term_of
 from gpuscale.core.formats import weight_bytes
 from gpuscale.core.memory.fit import usable_term
 from gpuscale.core.model.layer_shape import kv_cache_bytes
 from gpuscale.core.quantity import format_time
+from gpuscale.core.records import Term, asdict, dataclass, replace, term_of
 from gpuscale.core.serving.memory import serving_terms
 from gpuscale.core.serving.records import Replica
 from gpuscale.core.serving.replica import (

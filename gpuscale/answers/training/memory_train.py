@@ -22,11 +22,11 @@ from gpuscale.answers.summary import (
     taken_points,
 )
 from gpuscale.answers.training.memory_verdict import verdict_of
-from gpuscale.core.dataclasses import dataclass, made_of, replace
 from gpuscale.core.memory.facts import ModelFacts, StageMemory
 from gpuscale.core.memory.fit import Fewest, fewest_gpus, peak_term, usable_term, why
 from gpuscale.core.memory.parameters import IDEAL, MemoryParameters
 from gpuscale.core.memory.peak import moments, peak_stage, stage_memories
+from gpuscale.core.records import dataclass, made_of, replace
 from gpuscale.core.rules import facts_of
 from gpuscale.core.stages import split_text
 from gpuscale.core.verdict import said

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpuscale.core import verdict
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.memory.peak import peak_stage, stage_memories
+from gpuscale.core.records import replace
 from gpuscale.core.settings import LOSSES
 from gpuscale.io.step import spread
 

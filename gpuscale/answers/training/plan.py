@@ -10,7 +10,7 @@ from gpuscale.answers.layout_options import Pins
 from gpuscale.answers.lifetime import Failing
 from gpuscale.answers.money import PRICE, Costed, read_price
 from gpuscale.answers.training.tune_asked import Rollouts
-from gpuscale.core.dataclasses import KW_ONLY, dataclass, replace
+from gpuscale.core.records import KW_ONLY, dataclass, replace
 from gpuscale.errors import GpuscaleError
 
 if TYPE_CHECKING:

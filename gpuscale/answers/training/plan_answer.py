@@ -11,7 +11,6 @@ from gpuscale.answers.training.memory_verdict import loss_moves
 from gpuscale.answers.training.plan_case import PlanCase, families_apart, less_safe, prospect_of
 from gpuscale.answers.training.plan_request import Request
 from gpuscale.answers.training.plan_text import by_maturity, seconds, taken, taken_of
-from gpuscale.core.dataclasses import asdict, dataclass, made_of, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.limits.board import LimitRow, limits_board
 from gpuscale.core.plan.records import (
@@ -24,6 +23,7 @@ from gpuscale.core.plan.records import (
     estimate,
 )
 from gpuscale.core.plan.scan import why_worse
+from gpuscale.core.records import asdict, dataclass, made_of, replace
 from gpuscale.core.search.burden import risks
 from gpuscale.core.search.engine import fastest
 from gpuscale.core.search.results import FoundLayout, SearchResult

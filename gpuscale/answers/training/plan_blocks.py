@@ -22,10 +22,10 @@ from gpuscale.answers.training.plan_text import (
     seconds,
     short,
 )
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.plan.records import Estimate, PlanResult
 from gpuscale.core.plan.scan import AXES
+from gpuscale.core.records import replace
 from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.stages import split_text
 from gpuscale.core.step.records import StepResult

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.layout import refusal, refuse_settings
 from gpuscale.answers.lifetime import life_of
 from gpuscale.answers.money import bill_of, rate_of, stops_per_s
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.layout import PRECISIONS, Layout
 from gpuscale.core.model.params import count_params
 from gpuscale.core.plan.pins import pin_space, select_names, why_empty
 from gpuscale.core.plan.records import Estimate, Run, run_of
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.rules import RuleFacts, against_refused, against_stage_layers, facts_of
 from gpuscale.core.run.checkpoint import SaveTime, checkpoint_parts
 from gpuscale.core.search.closest import least_memory

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from gpuscale.answers.training.plan_case import PlanCase, solve
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 from gpuscale.core.search.results import FoundLayout, SearchResult
 from gpuscale.errors import GpuscaleError
 

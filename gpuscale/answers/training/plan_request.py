@@ -11,10 +11,10 @@ from gpuscale.answers.options import usual_seq_len
 from gpuscale.answers.saved import told, typed
 from gpuscale.answers.sweep import option_names
 from gpuscale.answers.table import question_of
-from gpuscale.core.dataclasses import dataclass, made_of, replace
 from gpuscale.core.layout import RECOMPUTE
 from gpuscale.core.plan.records import sequences_for
 from gpuscale.core.plan.scan import Conditions
+from gpuscale.core.records import dataclass, made_of, replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.jobs import LeastDegrees
 from gpuscale.io.software import usual_software

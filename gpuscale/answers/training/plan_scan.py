@@ -16,7 +16,6 @@ from gpuscale.answers.training.plan_request import (
     sizes_of,
     suited,
 )
-from gpuscale.core.dataclasses import dataclass, field, made_of, replace
 from gpuscale.core.model.layer_shape import model_flop_per_token
 from gpuscale.core.plan.records import ScanRow, estimate
 from gpuscale.core.plan.scan import (
@@ -31,6 +30,7 @@ from gpuscale.core.plan.scan import (
     with_efficiency,
     with_pareto,
 )
+from gpuscale.core.records import dataclass, field, made_of, replace
 from gpuscale.core.search.results import SearchResult
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import Loaded

@@ -18,10 +18,10 @@ from gpuscale.answers.training.plan_text import (
     short,
     terms_of,
 )
-from gpuscale.core.dataclasses import Term, asdict, dataclass
 from gpuscale.core.plan.records import ScanRow, estimate
 from gpuscale.core.plan.scan import excess
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term, asdict, dataclass
 from gpuscale.core.words import gb
 from gpuscale.render.document import Bars, Block, Column, Document, Facts, Point, Table, Text
 

@@ -10,11 +10,11 @@ from gpuscale.answers.saved import unsaid
 from gpuscale.answers.summary import span
 from gpuscale.answers.training.plan_case import PlanCase, kept_by, prospect_of
 from gpuscale.answers.training.plan_request import Request
-from gpuscale.core.dataclasses import Term, replace, term_of, total_of
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.memory.fit import peak_term, usable_term, why
 from gpuscale.core.plan.records import ByMaturity, Estimate, PassedOver, PlanResult, Run, estimate
 from gpuscale.core.quantity import format_count, format_si
+from gpuscale.core.records import Term, replace, term_of, total_of
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.results import Counts

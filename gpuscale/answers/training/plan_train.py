@@ -28,10 +28,10 @@ from gpuscale.answers.training.plan_text import (
     taken,
     terms_of,
 )
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.plan.records import Estimate, PlanResult, estimate
 from gpuscale.core.plan.sensitivity import find_remedies, most_headroom, sensitivity
 from gpuscale.core.quantity import format_time
+from gpuscale.core.records import replace
 from gpuscale.core.search.results import FAMILY_CUTOFF, SearchResult
 from gpuscale.core.search.space import default_space
 from gpuscale.core.words import STEP_PARTS, gb

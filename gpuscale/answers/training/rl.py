@@ -17,7 +17,6 @@ from gpuscale.answers.training.tune_case import FinetuneCase, job_of, make_case
 from gpuscale.answers.training.tune_verdict import verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, job_facts, with_rl_habits
 from gpuscale.answers.training.tune_words import short_of_host, time_text, verdict_text
-from gpuscale.core.dataclasses import asdict, dataclass, field, made_of, replace
 from gpuscale.core.finetune.bench import CHANGES, Bench, change_words, changed
 from gpuscale.core.finetune.rl_estimate import (
     RlEstimate,
@@ -29,6 +28,7 @@ from gpuscale.core.finetune.rl_estimate import (
 )
 from gpuscale.core.finetune.rl_step import RlCosts, roles
 from gpuscale.core.memory.facts import model_facts
+from gpuscale.core.records import asdict, dataclass, field, made_of, replace
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.finetune import rl_costs, rl_engine

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.finetune.rl import RELATIVES
 from gpuscale.core.finetune.rl_estimate import RlJob
 from gpuscale.core.finetune.rl_step import RlCosts
+from gpuscale.core.records import replace
 from gpuscale.core.search.space import divisors, powers_of_two
 from gpuscale.errors import GpuscaleError
 

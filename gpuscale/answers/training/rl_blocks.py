@@ -10,9 +10,9 @@ from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.saved import unsaid
 from gpuscale.answers.summary import Room
 from gpuscale.answers.training.tune_words import head_points, share_table, time_text
-from gpuscale.core.dataclasses import Term, dataclass, replace, term_of
 from gpuscale.core.finetune.rl_estimate import RlEstimate, RlJob
 from gpuscale.core.memory.fit import usable_term
+from gpuscale.core.records import Term, dataclass, replace, term_of
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.words import gb
 from gpuscale.render.document import Column, Point, Table

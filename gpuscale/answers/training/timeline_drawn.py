@@ -10,9 +10,9 @@ from gpuscale.answers.saved import inputs_of, said_by, taken_of, told
 from gpuscale.answers.summary import changed, memory_point, taken_points, tone_of
 from gpuscale.answers.training.memory_train import layout_text, loaded_of
 from gpuscale.answers.training.plan_train import timeline_of
-from gpuscale.core.dataclasses import Term, asdict, dataclass, made_of, replace, term_of, total_of
 from gpuscale.core.layout import Layout, Settled
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import Term, asdict, dataclass, made_of, replace, term_of, total_of
 from gpuscale.core.step.replay import DeviceTime, StepTimeline
 from gpuscale.core.step.step import step_time
 from gpuscale.core.words import gb

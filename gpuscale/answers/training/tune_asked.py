@@ -8,8 +8,8 @@ from gpuscale.answers import options
 from gpuscale.answers.ask import RL as RL_TASKS
 from gpuscale.answers.ask import TRAIN, TUNE, Asked, amount, flag, text, whole
 from gpuscale.answers.job_options import KernelOptions
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.finetune.rl import ALL_METHODS
+from gpuscale.core.records import dataclass
 
 METHODS = ("full", "lora", "dora", "qlora")
 RL = ALL_METHODS

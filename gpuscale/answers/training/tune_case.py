@@ -8,13 +8,13 @@ from gpuscale.answers.layout import is_legal, refuse_illegal
 from gpuscale.answers.saved import command_of, saved_job
 from gpuscale.answers.training import tune_wanted as wanted
 from gpuscale.answers.training.tune_asked import RL
-from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.finetune.bench import Bench
 from gpuscale.core.finetune.method import ALL, Job, Method, canonical, check
 from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import OPTIMIZERS, optimizer
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.parameters import FP32_BYTES
+from gpuscale.core.records import dataclass, field, replace
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.io.finetune import finetune_parameters, finetune_site, tuning_software
 from gpuscale.io.inputs import load_inputs

@@ -23,12 +23,12 @@ from gpuscale.answers.training.tune_asked import RL, task_of
 from gpuscale.answers.training.tune_case import FinetuneCase, job_of, make_case, site_of
 from gpuscale.answers.training.tune_verdict import said_enough, verdict_of
 from gpuscale.answers.training.tune_wanted import settled
-from gpuscale.core.dataclasses import asdict, dataclass, made_of, replace
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.bench import BenchChange, Trial, enough, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import Job, counts
 from gpuscale.core.finetune.parameters import IDEAL
+from gpuscale.core.records import asdict, dataclass, made_of, replace
 from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu

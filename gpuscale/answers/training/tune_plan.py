@@ -33,7 +33,6 @@ from gpuscale.answers.training.tune_plan_blocks import (
 )
 from gpuscale.answers.training.tune_verdict import verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, one, settled
-from gpuscale.core.dataclasses import made_of, replace
 from gpuscale.core.finetune.bench import (
     BenchSpace,
     Trial,
@@ -43,6 +42,7 @@ from gpuscale.core.finetune.bench import (
     remedies,
 )
 from gpuscale.core.finetune.bench import changed as changed_job
+from gpuscale.core.records import made_of, replace
 from gpuscale.core.run.time import rental_usd
 from gpuscale.core.words import gb
 from gpuscale.errors import GpuscaleError

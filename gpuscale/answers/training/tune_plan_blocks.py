@@ -10,10 +10,10 @@ from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import Room
 from gpuscale.answers.training import tune_words
-from gpuscale.core.dataclasses import Term, dataclass, term_of, total_of
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.quantity import format_count, format_si
+from gpuscale.core.records import Term, dataclass, term_of, total_of
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.step.records import Breakdown

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuscale.answers.training.tune_case import FinetuneCase
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.numeric import Z80
+from gpuscale.core.records import replace
 from gpuscale.core.verdict import LENGTHS, SLIGHT, Open, Verdict, between, deciding, moving, ways
 from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.step import spread

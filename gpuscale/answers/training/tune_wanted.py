@@ -17,11 +17,11 @@ from gpuscale.answers.layout import (
     said_of,
 )
 from gpuscale.answers.training.tune_asked import DEFAULT_SEQ_LEN, RL
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.finetune.bench import MOVED_WHOLE
 from gpuscale.core.finetune.method import UNSHARDED
 from gpuscale.core.finetune.parameters import WEIGHTS, FinetuneParameters, kept_in
 from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
+from gpuscale.core.records import replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import (
     capabilities_of,

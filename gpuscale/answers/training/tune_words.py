@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.summary import asked_for, chance_tone, memory_point, span
-from gpuscale.core.dataclasses import Term, replace, term_of, total_of
 from gpuscale.core.finetune.memory import (
     FinetuneMemory,
     bytes_per_logit,
@@ -18,6 +17,7 @@ from gpuscale.core.finetune.states import base_bytes_per_param, state_bytes
 from gpuscale.core.memory.fit import usable_term
 from gpuscale.core.memory.peak import shards
 from gpuscale.core.quantity import format_time
+from gpuscale.core.records import Term, replace, term_of, total_of
 from gpuscale.core.verdict import EVEN, said
 from gpuscale.core.words import gb
 from gpuscale.meant import packaged

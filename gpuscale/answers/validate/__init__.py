@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gpuscale.answers.ask import Asked, Calibrated, text
-from gpuscale.core.dataclasses import KW_ONLY, dataclass
+from gpuscale.core.records import KW_ONLY, dataclass
 from gpuscale.render.document import Document
 
 

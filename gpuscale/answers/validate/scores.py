@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.progress import under_way
 from gpuscale.answers.validate.served import predict_inference_rows
 from gpuscale.answers.validate.tuned import predict_finetune_rows, scored_quantities, verdicts
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.records import dataclass, field
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence import score_runs
 from gpuscale.evidence.records import (

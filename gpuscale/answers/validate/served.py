@@ -11,7 +11,7 @@ from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.measured import power_of, widths
 from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.validate.served_rows import kind_of, serve_asked
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.records import dataclass, field
 from gpuscale.core.serving.choose import FoundReplica
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.errors import GpuscaleError

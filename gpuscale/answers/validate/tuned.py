@@ -9,9 +9,9 @@ from typing import Any
 from gpuscale.answers.training.asked import Memory
 from gpuscale.answers.training.tune_case import FinetuneCase
 from gpuscale.answers.training.tune_memory import case_of
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.method import ALL, canonical
 from gpuscale.core.finetune.states import IN_BACKWARD
+from gpuscale.core.records import dataclass, replace
 from gpuscale.errors import GpuscaleError
 from gpuscale.evidence.records import ErrorSummary, ScoredRow, summarise
 from gpuscale.evidence.rows_named import (

@@ -16,8 +16,8 @@ from itertools import combinations
 from typing import ClassVar
 
 from gpuscale.core.bounds import STRICT
-from gpuscale.core.dataclasses import NamedTuple, dataclass, field
 from gpuscale.core.numeric import Z80
+from gpuscale.core.records import NamedTuple, dataclass, field
 
 Features = Mapping[str, str | float]
 """What is known: a text, or a number in SI units."""

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.records import dataclass, field
 
 MOST_POINTS = 20_000
 WARM_FACTOR = 1.25

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.fabric import TREES
 from gpuscale.core.fabric.records import Design, Hosts, Wish
+from gpuscale.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.fabric.bill import Cable
+from gpuscale.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

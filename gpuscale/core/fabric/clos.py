@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Ports, Tier, Wish
+from gpuscale.core.records import dataclass
 
 NAMES = ("leaf", "spine", "core", "super-core", "fifth-tier")
 """Tiers from the bottom."""

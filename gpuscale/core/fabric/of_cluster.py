@@ -14,10 +14,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, made_of
 from gpuscale.core.fabric import TREES
 from gpuscale.core.fabric.clos import design
 from gpuscale.core.fabric.records import Bisection, Design, Hosts, Links, Ports, Tier, Wish
+from gpuscale.core.records import dataclass, made_of
 
 if TYPE_CHECKING:
     from gpuscale.specs.hardware import ClusterSpec

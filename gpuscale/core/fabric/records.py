@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from itertools import product
 from math import gcd
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, made_of, replace
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.states import OPTIMIZERS
 from gpuscale.core.finetune.step import FinetuneStep, finetune_step
+from gpuscale.core.records import dataclass, made_of, replace
 from gpuscale.core.run.time import padded_mean, token_mean
 from gpuscale.core.search.space import divisors, powers_of_two
 

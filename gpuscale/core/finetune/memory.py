@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.finetune.method import CAST, Job, LayerCounts, MethodCounts, counts, trained_frac
 from gpuscale.core.finetune.states import States, casts_weights, stage_states
 from gpuscale.core.memory.facts import Counted, LayerFacts, ModelFacts
 from gpuscale.core.memory.peak import recomputed_frac
+from gpuscale.core.records import dataclass, field, replace
 from gpuscale.core.schedules import in_flight
 from gpuscale.core.stages import StageParams, layout_stages
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.model.layer_shape import model_maps
 from gpuscale.core.model.mixers.kind import Linear
 from gpuscale.core.model.params import count_params, head_params
+from gpuscale.core.records import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -17,7 +17,7 @@ from gpuscale.core.bounds import (
     Within,
     ZeroStage,
 )
-from gpuscale.core.dataclasses import dataclass, field, replace
+from gpuscale.core.records import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)

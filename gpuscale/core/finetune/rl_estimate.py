@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.bench import HOST_PROCESS_BYTES, Bench
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.finetune.method import Job, counts
@@ -27,6 +26,7 @@ from gpuscale.core.finetune.rl_step import (
     rollout,
     sync_s,
 )
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.run.time import padded_mean
 from gpuscale.core.serving.forward import most_sequences
 

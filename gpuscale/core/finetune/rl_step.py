@@ -17,10 +17,10 @@ import math
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, NonNegativeInt, Within
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.rl import METHODS
 from gpuscale.core.model.layer_shape import model_maps
 from gpuscale.core.numeric import reached
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.serving.forward import decode_step, most_sequences, prompt_pass
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ arXiv:2305.14314), section 3. Each optimizer cites its paper.
 
 from __future__ import annotations
 
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.method import CAST, Job, LayerCounts, MethodCounts
 from gpuscale.core.finetune.parameters import FinetuneParameters
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import shards
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.stages import StageParams
 
 

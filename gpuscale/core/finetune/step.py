@@ -9,12 +9,12 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.finetune.memory import stage_activations, stream_bytes
 from gpuscale.core.finetune.method import GPTQ, Job, LayerCounts, MethodCounts, counts, trained_frac
 from gpuscale.core.finetune.states import base_bytes_per_param, layer_params, state_bytes
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import recomputed_frac
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.stages import layout_stages
 from gpuscale.core.step.layer import assemble_layer, head_time, layer_parts
 from gpuscale.core.step.moe import FfnTime

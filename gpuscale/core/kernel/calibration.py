@@ -12,8 +12,8 @@ from typing import Annotated, Any, ClassVar
 
 from gpuscale.core import bounds
 from gpuscale.core.bounds import STRICT, Within, before
-from gpuscale.core.dataclasses import NamedTuple, dataclass, field, replace
 from gpuscale.core.formats import number_format
+from gpuscale.core.records import NamedTuple, dataclass, field, replace
 
 THOUSANDTH = 1e-3
 """Unit of the corrections in files."""

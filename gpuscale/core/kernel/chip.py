@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gpuscale.core.bounds import STRICT, PositiveInt
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,13 @@ from bisect import bisect_right
 from functools import lru_cache
 from math import ceil, exp, floor, log, tanh
 
-from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.kernel.calibration import (
     GENERAL,
     ArchCalibration,
     MatmulCalibration,
     measured_format,
 )
+from gpuscale.core.records import NamedTuple
 
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
 """Output tiles of one thread block that libraries choose from."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
-from gpuscale.core.dataclasses import asdict, dataclass
 from gpuscale.core.formats import compute_dtype, element_bytes
 from gpuscale.core.kernel.expected import ProductRows
+from gpuscale.core.records import asdict, dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from bisect import bisect_right
 from math import exp
 from typing import NamedTuple
 
-from gpuscale.core.dataclasses import Term, term_of
 from gpuscale.core.kernel import expected
 from gpuscale.core.kernel.calibration import (
     GENERAL,
@@ -18,6 +17,7 @@ from gpuscale.core.kernel.calibration import (
     MatmulCalibration,
     measured_format,
 )
+from gpuscale.core.records import Term, term_of
 
 WAVES = "tiles and waves: NVIDIA, Matrix Multiplication Background User's Guide"
 

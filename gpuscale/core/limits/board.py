@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.limits import formulas as f
 from gpuscale.core.limits.formulas import bubble_frac, hop_time_s
 from gpuscale.core.model.layer_shape import LayerShape, layer_shape
 from gpuscale.core.network.hierarchy import Level, hierarchical_time_s, network_levels
+from gpuscale.core.records import dataclass
 
 if TYPE_CHECKING:
     from gpuscale.core.layout import Layout

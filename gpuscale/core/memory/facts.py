@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.memory.parameters import MemoryParameters
 from gpuscale.core.model.layer_shape import ffn_maps
 from gpuscale.core.model.mixers.kind import Kept
 from gpuscale.core.model.params import ModelWeights, model_weights
+from gpuscale.core.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuscale.core.dataclasses import Term, dataclass, made_of, replace, term_of, total_of
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.facts import ModelFacts, StageMemory
 from gpuscale.core.memory.parameters import MemoryParameters
@@ -17,6 +16,7 @@ from gpuscale.core.memory.peak import (
     shards_of_state,
     state_rules,
 )
+from gpuscale.core.records import Term, dataclass, made_of, replace, term_of, total_of
 from gpuscale.core.rules import RuleFacts, against
 from gpuscale.core.stages import StageParams, layout_stages
 from gpuscale.core.words import MEMORY_PARTS

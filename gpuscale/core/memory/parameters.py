@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Factor, Fragmentation, Overhead, Within
-from gpuscale.core.dataclasses import dataclass, field, fields
 from gpuscale.core.formats import is_narrow, number_format
+from gpuscale.core.records import dataclass, field, fields
 
 if TYPE_CHECKING:
     from gpuscale.specs.software import SoftwareSpec

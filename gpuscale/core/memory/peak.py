@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import is_narrow
 from gpuscale.core.layout import Layout, hides_exchange, meant_recompute
 from gpuscale.core.memory.facts import (
@@ -20,6 +19,7 @@ from gpuscale.core.memory.facts import (
     layer_bytes,
 )
 from gpuscale.core.memory.parameters import MemoryParameters
+from gpuscale.core.records import dataclass
 from gpuscale.core.schedules import in_flight, schedule_of
 from gpuscale.core.stages import StageParams, layout_stages
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop
 from gpuscale.core.model.mixers.kind import CacheShape, Linear
 from gpuscale.core.model.params import expert_params
+from gpuscale.core.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from gpuscale.core.model.mixers import AnyMixer

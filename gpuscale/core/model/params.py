@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 
 if TYPE_CHECKING:
     from gpuscale.core.model.mixers import AnyMixer

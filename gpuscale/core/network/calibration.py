@@ -11,8 +11,8 @@ from math import sqrt
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Fraction, Measured, NonNegativeInt, Seconds, Spread, Within
-from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.kernel.calibration import PlaneTable
+from gpuscale.core.records import dataclass, field, replace
 
 Rate = Annotated[float, Measured("bytes_per_s")]
 

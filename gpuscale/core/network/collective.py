@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from math import ceil, log2
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

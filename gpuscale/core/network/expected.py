@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from math import exp, log2
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass, replace
 from gpuscale.core.network.calibration import KIND, FabricCalibration
 from gpuscale.core.network.collective import ALGORITHMS as NAMED
 from gpuscale.core.network.collective import OPS as ONE_ARRAY
+from gpuscale.core.records import NamedTuple, dataclass, replace
 
 EXCHANGES = ("all-to-all", "moe-dispatch", "moe-combine")
 

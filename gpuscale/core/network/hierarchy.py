@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, made_of
 from gpuscale.core.network import collective
 from gpuscale.core.network.collective import ALGORITHMS
+from gpuscale.core.records import dataclass, made_of
 
 if TYPE_CHECKING:
     from gpuscale.specs.hardware import ClusterSpec

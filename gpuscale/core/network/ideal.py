@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, lgamma, prod
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.network.collective import (
     approximate_time_s,
     bandwidths_bytes_per_s,
@@ -28,6 +27,7 @@ from gpuscale.core.network.hierarchy import (
     level_times,
     spans,
 )
+from gpuscale.core.records import NamedTuple, dataclass
 
 KINDS = ("dense", "top-k", "with-replacement", "without-replacement")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuscale.core.dataclasses import Term, term_of
 from gpuscale.core.network import expected
 from gpuscale.core.network.calibration import PROTOCOL_BLEND, SMALLEST_EFF, LinkCalibration
+from gpuscale.core.records import Term, term_of
 
 
 def collective_term(given: expected.RankGroup) -> Term:

@@ -8,8 +8,8 @@ from operator import itemgetter
 from typing import Any
 
 from gpuscale.core import rules
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.layout import CONTEXT_KINDS, DEFAULT_CONTEXT, ORDERS, RECOMPUTE
+from gpuscale.core.records import replace
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search.space import VPP, Space, divisors
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.layout import Layout, Settled
 from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.memory.facts import StageMemory
 from gpuscale.core.memory.peak import peak_stage, stage_memories
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.run.bill import Bill
 from gpuscale.core.run.checkpoint import SaveTime
 from gpuscale.core.run.goodput import Outlook

@@ -6,10 +6,10 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from enum import IntEnum
 
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.limits.board import LimitRow
 from gpuscale.core.plan.records import Estimate, ScanRow
 from gpuscale.core.quantity import format_si
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.run.time import SECONDS_PER_DAY
 from gpuscale.core.words import STEP_PARTS, gb
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuscale.core.dataclasses import fields, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.fit import DEVICE_RESERVED_FRAC, fewest_gpus
 from gpuscale.core.plan.pins import pin_space
 from gpuscale.core.plan.records import Effect, Estimate, Remedy, host_bytes_per_node
+from gpuscale.core.records import fields, replace
 from gpuscale.core.search.engine import fastest
 from gpuscale.core.search.problem import Problem
 from gpuscale.core.search.results import FoundLayout

@@ -12,7 +12,7 @@ import math
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Fraction, Pue, Share, Usd, UsdPerKwh, Watts, Within
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.run.time import SECONDS_PER_HOUR, gpu_hours
 
 W_PER_KW = 1e3

@@ -12,8 +12,8 @@ import math
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, Fraction, Seconds, Share
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.numeric import reached
+from gpuscale.core.records import dataclass
 from gpuscale.core.run.time import SECONDS_PER_DAY
 
 GPUS_PER_NODE = 8

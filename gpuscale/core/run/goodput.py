@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.run.checkpoint import exact_interval_s, mtbf_s
 
 MOST_SAVES = 1000.0

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from gpuscale.core.dataclasses import replace
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.memory import peak
 from gpuscale.core.memory.peak import shards as memory_shards
+from gpuscale.core.records import replace
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.problem import (

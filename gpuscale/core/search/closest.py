@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from functools import partial
 
-from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.layout import DEFAULT_CONTEXT, Layout
+from gpuscale.core.records import NamedTuple
 from gpuscale.core.rules import against_refused
 from gpuscale.core.search import space as sp
 from gpuscale.core.search.bounds import states_floor_bytes

@@ -11,8 +11,8 @@ from functools import cache
 from math import fsum
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, field, replace
 from gpuscale.core.layout import hides_exchange
+from gpuscale.core.records import dataclass, field, replace
 from gpuscale.core.rules import against_refused
 from gpuscale.core.search import burden
 from gpuscale.core.search import space as sp

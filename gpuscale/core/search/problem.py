@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass, field, replace
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import layout_activations, one_stage
+from gpuscale.core.records import NamedTuple, dataclass, field, replace
 from gpuscale.core.rules import RuleFacts
 from gpuscale.core.stages import StageParams, distinct_stages, stage_params, widest_stage
 from gpuscale.core.step.attention import MixerTime, mixer_s

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass, field
 from gpuscale.core.layout import Layout
+from gpuscale.core.records import NamedTuple, dataclass, field
 from gpuscale.core.rules import RuleFacts
 from gpuscale.core.search.space import ProcessGrid, Tail
 

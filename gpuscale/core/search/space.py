@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuscale.core import rules
-from gpuscale.core.dataclasses import NamedTuple, dataclass
 from gpuscale.core.layout import DEFAULT_CONTEXT, ORDERS, RECOMPUTE
 from gpuscale.core.model.params import ModelWeights
+from gpuscale.core.records import NamedTuple, dataclass
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.stages import stage_kinds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 from gpuscale.core.serving.capacity import (
     REQUESTS,
     Capacity,

@@ -9,7 +9,7 @@ import math
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import replace
+from gpuscale.core.records import replace
 from gpuscale.core.serving.loads import Demand, UnderLoad
 from gpuscale.core.serving.memory import cache_bytes_per_sequence
 from gpuscale.core.serving.scheduler import Simulated

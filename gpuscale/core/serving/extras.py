@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.model.layer_shape import model_maps
 from gpuscale.core.model.params import expert_params, experts_met_frac, ffn_params, mixer_params
+from gpuscale.core.records import dataclass
 
 if TYPE_CHECKING:
     from gpuscale.core.serving.records import Batch, PassTime, Replica, ServingSite

@@ -10,8 +10,8 @@ import math
 from math import hypot
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.formats import number_format
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.serving import kernels
 from gpuscale.core.serving.exchange import collective_s, layer_communication_s
 from gpuscale.core.serving.memory import cache_bytes_per_sequence, cache_room

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import replace
+from gpuscale.core.records import replace
 from gpuscale.core.rules import against_pp, against_tp, facts_of
 from gpuscale.core.serving.records import Replica
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 from gpuscale.core.serving.capacity import FIRST_REQUESTS
 from gpuscale.core.serving.percentiles import WARM_UP_FRAC, LoadResult, summarise
 from gpuscale.core.serving.scheduler import Simulated

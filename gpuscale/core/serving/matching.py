@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 from gpuscale.core.serving.capacity import Limits
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.layouts import layout_text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 
 if TYPE_CHECKING:
     from gpuscale.specs.model import ModelSpec

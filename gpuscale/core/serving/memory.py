@@ -10,10 +10,10 @@ import math
 from typing import TYPE_CHECKING, Annotated
 
 from gpuscale.core.bounds import Among, Fraction, Measured, Within
-from gpuscale.core.dataclasses import Term, dataclass, term_of, total_of
 from gpuscale.core.formats import edge_bytes, element_bytes, weight_bytes
 from gpuscale.core.model import params
 from gpuscale.core.model.layer_shape import STATE_BYTES_PER_ELEMENT
+from gpuscale.core.records import Term, dataclass, term_of, total_of
 
 if TYPE_CHECKING:
     from gpuscale.core.model.mixers import AnyMixer

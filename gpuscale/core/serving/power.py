@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.model.layer_shape import flop_per_token, kv_cache_bytes
+from gpuscale.core.records import dataclass
 from gpuscale.core.serving.kernels import multiplied_in
 from gpuscale.core.serving.replica import weights_read_bytes
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Factor, Fraction, Seconds, Share, Spread, Within
-from gpuscale.core.dataclasses import dataclass, field
 from gpuscale.core.kernel.calibration import ArchCalibration
 from gpuscale.core.network.calibration import FabricCalibration
 from gpuscale.core.numeric import reached
+from gpuscale.core.records import dataclass, field
 from gpuscale.core.serving.memory import EngineMemory
 
 

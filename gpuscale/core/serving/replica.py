@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, replace
 from gpuscale.core.formats import edge_bytes, number_format, weight_bytes
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.fit import gpu_counts
 from gpuscale.core.model import layer_shape as flops
 from gpuscale.core.model import params
 from gpuscale.core.model.layer_shape import flop_per_token
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.run.time import job_time_s
 from gpuscale.core.serving.layouts import checkpoint_formats, n_experts
 from gpuscale.core.serving.memory import EngineMemory, cache_bytes_per_sequence, cache_room

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from gpuscale.core.dataclasses import dataclass
+from gpuscale.core.records import dataclass
 
 
 class StepTimes(Protocol):

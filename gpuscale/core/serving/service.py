@@ -10,7 +10,7 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.serving.capacity import NO_END, OpenLoad, SteadyLoad, open_load
 from gpuscale.core.serving.extras import Extras, freed_bytes
 from gpuscale.core.serving.loads import Demand, UnderLoad

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.serving.capacity import REQUESTS, Limits, keeps_up
 from gpuscale.core.serving.extras import Extras
 from gpuscale.core.serving.memory import cache_bytes_per_sequence

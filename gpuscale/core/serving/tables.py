@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.core.serving.extras import Extras, extras_s, kept_s
 from gpuscale.core.serving.forward import decode_step, pass_time
 from gpuscale.core.serving.records import Batch, Replica, ServingSite

@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import fsum
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.records import dataclass, field
 
 MOST_TOKENS = 100_000_000
 """Longest length that is drawn: a wide log-normal has no end of its own."""

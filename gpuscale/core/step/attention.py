@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.model.mixers import AnyMixer
 from gpuscale.core.model.mixers.kind import Scan, Softmax
+from gpuscale.core.records import NamedTuple
 from gpuscale.core.step.operators import linear_s, stream_s
 from gpuscale.core.step.records import Hardware, Shape, Software
 

@@ -6,10 +6,10 @@ hybrid groups: Zhao et al. 2023 (arXiv:2304.11277, section 3).
 
 from __future__ import annotations
 
-from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.formats import is_narrow, number_format
 from gpuscale.core.layout import Layout
 from gpuscale.core.memory.peak import KindActivations, away_frac, held_bytes
+from gpuscale.core.records import NamedTuple
 from gpuscale.core.step.operators import stream_s
 from gpuscale.core.step.parallel_comm import gather_s, split_group, strides
 from gpuscale.core.step.records import Hardware, Software, StageTimes, exposed_s

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import fields, replace
+from gpuscale.core.records import fields, replace
 from gpuscale.core.settings import TUNED
 from gpuscale.core.step.records import Hardware, Software
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.formats import element_bytes, number_format
 from gpuscale.core.layout import CONTEXT_KINDS, ContextShape
+from gpuscale.core.records import NamedTuple
 from gpuscale.core.step.attention import MixerTime, mixer_s
 from gpuscale.core.step.moe import FfnTime, ffn_s
 from gpuscale.core.step.operators import linear_s, multiplied_in, stream_s

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuscale.core.dataclasses import NamedTuple, replace
 from gpuscale.core.layout import Layout, hides_exchange
+from gpuscale.core.records import NamedTuple, replace
 from gpuscale.core.step.operators import linear_s, stream_s
 from gpuscale.core.step.records import Hardware, Shape, Software
 

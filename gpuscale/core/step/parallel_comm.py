@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from gpuscale.core.dataclasses import NamedTuple, replace
 from gpuscale.core.layout import DEFAULT_ORDER, Layout
 from gpuscale.core.network import expected
 from gpuscale.core.network.calibration import FabricCalibration, LinkCalibration, slowed_link
+from gpuscale.core.records import NamedTuple, replace
 from gpuscale.core.step.records import Hardware
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from gpuscale.core.bounds import Among, Overhead, Within
-from gpuscale.core.dataclasses import NamedTuple, dataclass, field, fields
 from gpuscale.core.layout import CONTEXT_KINDS
+from gpuscale.core.records import NamedTuple, dataclass, field, fields
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import TUNED, Maturity
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from gpuscale.core.dataclasses import NamedTuple, dataclass
+from gpuscale.core.records import NamedTuple, dataclass
 from gpuscale.core.schedules import Pass
 
 Duration = Callable[[Pass], float]

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from math import fsum
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import NamedTuple
 from gpuscale.core.layout import Layout, meant_recompute
 from gpuscale.core.memory.facts import model_facts
 from gpuscale.core.memory.peak import layout_activations
 from gpuscale.core.model.layer_shape import model_flop_per_token
 from gpuscale.core.model.params import ModelWeights, model_weights
+from gpuscale.core.records import NamedTuple
 from gpuscale.core.stages import StageParams, layout_stages
 from gpuscale.core.step.data_parallel import copies_s, exchanges_s, offloads, optimizer_s, shards_of
 from gpuscale.core.step.ideal import ideal_hardware, ideal_software

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuscale.core.dataclasses import Term, term_of
+from gpuscale.core.records import Term, term_of
 from gpuscale.core.schedules import SCHEDULES
 from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.step.data_parallel import exchanges_s, shards_of

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gpuscale.core.dataclasses import asdict
 from gpuscale.core.layout import Layout
+from gpuscale.core.records import asdict
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.software import framework_habits
 from gpuscale.io.text import Table

@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, replace
+from gpuscale.core.records import dataclass, replace
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.rows import whole
 from gpuscale.launch.found import UNSET, Found, launch_table

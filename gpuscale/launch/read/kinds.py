@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.finetune.method import canonical
+from gpuscale.core.records import dataclass
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.hooks import ATTENTION, MLP
 from gpuscale.launch.dialects.nested import Nested, dialect, put_shape, vocabulary

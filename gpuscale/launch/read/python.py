@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.records import dataclass, field
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.rows import precision_of
 from gpuscale.launch.found import UNSET, Found, launch_table

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuscale.core.dataclasses import fields
+from gpuscale.core.records import fields
 from gpuscale.errors import GpuscaleError, NoLaunch
 from gpuscale.io.calibration import merged
 from gpuscale.io.text import Table, parse_toml

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from gpuscale.core.bounds import Count, NonNegativeInt, PositiveInt
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
     Indexed,
@@ -20,6 +19,7 @@ from gpuscale.core.model.mixers.kind import (
     low_rank_query,
     mean_context_tokens,
 )
+from gpuscale.core.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from gpuscale.core.bounds import PositiveInt
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
     Indexed,
@@ -22,6 +21,7 @@ from gpuscale.core.model.mixers.kind import (
     low_rank_query,
     mean_context_tokens,
 )
+from gpuscale.core.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from gpuscale.core.bounds import NonNegativeInt, PositiveInt
-from gpuscale.core.dataclasses import NamedTuple, dataclass
+from gpuscale.core.records import NamedTuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from gpuscale.core.bounds import PositiveInt
-from gpuscale.core.dataclasses import dataclass
 from gpuscale.core.model.mixers.kind import (
     CacheShape,
     Kept,
@@ -16,6 +15,7 @@ from gpuscale.core.model.mixers.kind import (
     Scan,
     Work,
 )
+from gpuscale.core.records import dataclass
 
 
 class Recurrent(Mixer, abstract=True):

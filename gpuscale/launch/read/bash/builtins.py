@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpuscale.core.dataclasses import fields as fields_of
-from gpuscale.core.dataclasses import is_dataclass
+from gpuscale.core.records import fields as fields_of
+from gpuscale.core.records import is_dataclass
 from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.bash.conditions import LIKELY, SURE
 from gpuscale.launch.read.bash.sums import NotKnown, total

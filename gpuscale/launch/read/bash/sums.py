@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Callable
 
-from gpuscale.core.dataclasses import NamedTuple
+from gpuscale.core.records import NamedTuple
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.found import UNSET
 

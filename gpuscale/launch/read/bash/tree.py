@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.records import dataclass, field
 
 ASSIGN = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]\n]*)\])?(\+?)=")
 """Beginning of an assignment: name, index, a plus."""

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable
 
-from gpuscale.core.dataclasses import dataclass, field
+from gpuscale.core.records import dataclass, field
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.bash import sums

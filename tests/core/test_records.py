@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpuscale.core import dataclasses as ours
+from gpuscale.core import records as ours
 from gpuscale.core.layout import Layout
 
 
