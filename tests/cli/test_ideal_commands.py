@@ -70,6 +70,49 @@ def test_command_gives_the_documents_value(line, key, value, capsys):
     assert result(line, capsys)[key] == pytest.approx(value, rel=1e-6, abs=0)
 
 
+LIMITS = [  # command, scope, limit
+    ("roofline dp h100 --catalogue documents", "node", 2200),
+    ("roofline dp h100 --catalogue documents", "cluster", 2475),
+    ("roofline dp b200 --catalogue documents", "cluster", 5625),
+    ("roofline dp gb200-nvl72 --catalogue documents", "cluster", 625),
+    ("roofline dp h100 --catalogue documents --nodes 2", "both, exact", 1925),
+    ("roofline moe-dp h100 --catalogue documents --experts 128 --top-k 4", "cluster", 79200),
+    ("roofline dp h100 --catalogue documents --spans 8", "cluster", 309.375),
+    ("roofline tp h100 --catalogue documents --ffn 28672", "node", 13.03272727),
+    ("roofline tp h100 --catalogue documents --ffn 28672", "usable", 8),
+    ("roofline tp h100 --catalogue documents --ffn 28672", "nodes: inside", 14.89454545),
+    ("roofline tp h100 --catalogue documents --ffn 28672", "nodes: network", 19.58464646),
+    ("roofline ep h100 --catalogue documents --ep 16 --top-k 4", "ep 16, top-4", 4950),
+    ("roofline ep h100 --catalogue documents --ep 8 --top-k 4", "ep 8, top-4", 1925),
+    ("roofline ep h100 --catalogue documents --ep 16 --top-k 4", "any degree", 19800),
+    (
+        "roofline ep h100 --catalogue documents --ep 64 --top-k 8 --max-nodes 4 --dispatch-bytes 1",
+        "ep 64, top-8",
+        6496.875,
+    ),
+    ("roofline ep h100 --catalogue documents --top-k 8 --ffn 2048", "largest degree", 14.61979798),
+    ("roofline cp h100 --catalogue documents", "node, full", 2200),
+    ("roofline cp h100 --catalogue documents", "one GPU's NIC share, full", 19800),
+]
+
+
+@pytest.mark.parametrize(("line", "scope", "limit"), LIMITS)
+def test_limit_is_the_documents_one(line, scope, limit, capsys):
+    rows = {row["scope"]: row for row in result(line, capsys)["rows"]}
+    assert rows[scope]["need"] == pytest.approx(limit, rel=1e-6, abs=0)
+
+
+def test_times_of_one_limit(capsys):
+    line = "roofline dp h100 --catalogue documents --gpus 4096 --batch-tokens 4M --hidden 8192"
+    rows = {r["scope"]: r for r in result(f"{line} --ffn 28672", capsys)["rows"]}
+    assert rows["cluster"]["math_s"] == pytest.approx(1.853543434e-3, rel=1e-6)
+    assert rows["cluster"]["comm_s"] == pytest.approx(4.69762048e-3, rel=1e-6)
+    line = "roofline pp h100 --batch-tokens 4M --hidden 8192 --micro-batches 16 --pp 8 --layers 80"
+    rows = {r["scope"]: r for r in result(line, capsys)["rows"]}
+    assert rows["cluster: 22 hops"]["comm_s"] == pytest.approx(0.22528)
+    assert rows["cluster: per layer"]["comm_s"] == pytest.approx(0.003072)
+
+
 def test_matmul_text(capsys):
     code, out, err = call("matmul-time b200 64 4096 8192 --dtype bf16", capsys)
     assert (code, err) == (0, "")
@@ -224,13 +267,17 @@ REFUSED = [  # command, words of the error
     ("roofline chip", "chip wants a GPU"),
     ("roofline network h100", "command of their own"),
     ("roofline llama-3-7b", "unknown model or word"),
-    ("roofline dp h100", "unknown model or word"),
     ("roofline llama3-70b --gpus 100", "does not divide 100 GPUs"),
     ("roofline llama3-70b --tp 3 --gpus 96", "does not divide 64 heads"),
     ("roofline llama3-70b --pp 128", "more than 80 layers"),
     ("roofline llama3-70b --dtype fp4", "has no fp4 matrix rate"),
+    ("roofline llama3-70b --hidden 8192", "--hidden goes with one limit"),
     ("roofline llama3-70b h100 --cluster b200", "given twice"),
-    ("roofline llama3-8b h100 --compare b200", "go with `roofline chip`"),
+    ("roofline dp h100 --compare b200", "go with `roofline chip`"),
+    ("roofline tp h100", "wants --ffn"),
+    ("roofline moe-dp h100", "wants --experts"),
+    ("roofline pp h100 --pp 4", "wants --batch-tokens"),
+    ("roofline dp h100 --scope rack", "unknown scope"),
     ("roofline deepseek-v3 --ep 7 --gpus 2048", "ep=7 does not divide"),
 ]
 
@@ -258,7 +305,7 @@ def test_a_pipe_is_never_wrapped_and_columns_do_not_matter(line):
 
 
 def test_every_json_number_is_finite(capsys):
-    for line, *_ in DOCUMENTS:
+    for line, *_ in DOCUMENTS + LIMITS:
         _, out, _ = call(f"{line} --json", capsys)
         assert "NaN" not in out and "Infinity" not in out
 
@@ -276,6 +323,26 @@ def test_gpu_against_tpu(capsys):
     assert ratio == pytest.approx(40 / 5.5)
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [  # the level that the job really uses decides
+        ("roofline tp h100 --ffn 28672 --tp 8", 0, "compute-bound"),
+        ("roofline tp h100 --ffn 28672 --tp 16", 1, "communication-bound 1.07x"),
+        ("roofline tp h100 --ffn 2048 --tp 2", 1, "communication-bound"),
+        ("roofline dp h100 --gpus 8 --batch-tokens 19k", 0, "compute-bound"),
+        ("roofline dp h100 --gpus 16 --batch-tokens 38k", 1, "communication-bound 1.04x"),
+        ("roofline dp h100 --gpus 16 --batch-tokens 32k --nodes 2", 0, "both, exact"),
+        ("roofline ep h100 --ep 8 --top-k 4 --ffn 2048", 0, "compute-bound"),
+        ("roofline ep h100 --ep 16 --top-k 4 --ffn 2048", 1, "communication-bound 2.42x"),
+        ("roofline cp h100 --cp 8 --seq-len 64k", 0, "compute-bound"),
+        ("roofline cp h100 --cp 16 --seq-len 64000", 1, "communication-bound 9.89x"),
+    ],
+)
+def test_exit_code_tells_the_verdict(line, code, words, capsys):
+    got, out, err = call(line, capsys)
+    assert (got, err) == (code, "") and words in out
+
+
 @pytest.mark.parametrize("cluster", ["h100", "dgx1-v100", "lambda-h100", "gh200-144gb-1", "mi300x"])
 @pytest.mark.parametrize("op", ["all-gather", "all-reduce", "all-to-all", "broadcast"])
 def test_expected_collective_is_never_below_the_ideal(cluster, op, capsys):
@@ -284,3 +351,26 @@ def test_expected_collective_is_never_below_the_ideal(cluster, op, capsys):
         ideal = found["time_s"]
         expected = found["expected"]
         assert ideal * (1 - 1e-12) <= expected["low_s"] <= expected["time_s"] <= expected["high_s"]
+
+
+def test_roofline_says_which_options_do_not_enter(capsys):
+    code, out, err = call("roofline tp h100 --ffn 28672 --experts 8 --gpus 64", capsys)
+    assert (code, out) == call("roofline tp h100 --ffn 28672", capsys)[:2]
+    assert err == (
+        "warning: --gpus does not enter `roofline tp`\n"
+        "warning: --experts does not enter `roofline tp`\n"
+    )
+
+
+def test_expert_parallel_degree_follows_the_gpus(capsys):
+    whole, given = (f"roofline ep h100 --top-k 8 --{option} 64" for option in ("gpus", "ep"))
+    assert result(whole, capsys)["rows"] == result(given, capsys)["rows"]
+
+
+def test_pipeline_bubble_has_both_names(capsys):
+    # three stages, four micro-batches: 33.3 % of the step, 50 % over the ideal time
+    rows = result(
+        "roofline pp h100 --batch-tokens 4M --hidden 8192 --pp 3 --micro-batches 4", capsys
+    )
+    said = " ".join(r["verdict"] for r in rows["rows"])
+    assert "33.3 % of the step" in said and "50.0 % over its ideal time" in said

@@ -1,4 +1,4 @@
-"""`gpuscale roofline`: chips, or a model's board of all limits."""
+"""`gpuscale roofline`: chips, one parallelism's limit, or a model's whole board."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from gpuscale.io.inputs import Loaded
     from gpuscale.render.document import Document
 
+AXES = ("dp", "fsdp", "moe-dp", "tp", "ep", "pp", "cp")
+
 
 def complete_target(incomplete: str) -> list[str]:
     """Words that a target may be, and the names of models."""
     from gpuscale.io.presets import known_names
 
-    words = ["chip", *known_names("model")]
+    words = ["chip", *AXES, *known_names("model")]
     return [word for word in words if word.startswith(incomplete.lower())]
 
 
@@ -31,17 +33,24 @@ class Roofline(options.Machine, Swept):
     """
 
     NAME: ClassVar[str] = "roofline"
-    RESULTS: ClassVar[str] = "parts.roofline_board:BoardAnswer parts.roofline_chip:ChipAnswer"
+    RESULTS: ClassVar[str] = (
+        "parts.roofline_board:BoardAnswer parts.roofline_limit:LimitAnswer "
+        "parts.roofline_chip:ChipAnswer"
+    )
     EXAMPLE: ClassVar[str] = "gpuscale roofline llama3-70b --cluster dgx-h100 --gpus 4096"
     HEADLINES: ClassVar[str] = (
         "tokens_per_gpu rows.*.ratio rows.*.need bf16_flop_per_s bf16_ridge_flop_per_byte"
     )
-    target: Asked[str] = text("A model, or chip.", ..., complete=complete_target)
-    subject: Asked[str | None] = text("GPU of chip; cluster of a model.", complete="cluster")
+    target: Asked[str] = text(
+        "A model; or one of chip, dp, fsdp, moe-dp, tp, ep, pp, cp.", ..., complete=complete_target
+    )
+    subject: Asked[str | None] = text(
+        "GPU of chip; cluster (or GPU) of one limit.", complete="cluster"
+    )
     _: KW_ONLY
     gpus: Asked[int | None] = whole("GPUs of the job.", most=1e7)
     batch_tokens: Asked[float | None] = amount(
-        "Tokens of the batch, as 4M.", "tokens", least=1, most=1e15
+        "Tokens of the batch, as 4M; of one group for tp, ep, pp.", "tokens", least=1, most=1e15
     )
     seq_len: Asked[int | None] = options.seq_len()
     tp: Asked[int | None] = whole(help_of("tp"), most=1e9)
@@ -50,6 +59,25 @@ class Roofline(options.Machine, Swept):
     ep: Asked[int | None] = whole(help_of("ep"), most=1e9)
     micro_batches: Asked[int | None] = whole("Micro-batches of a step.", most=1e9)
     zero: Asked[int] = whole("ZeRO stage of the board, 0 to 3.", 1, least=0, most=3)
+    hidden: Asked[int | None] = whole("Model width D, for one limit.", most=1e9)
+    ffn: Asked[int | None] = whole("FFN (or expert) width F.", most=1e9)
+    matrices: Asked[int] = whole("Weight matrices of the MLP: 2, gated 3.", 2, most=3)
+    experts: Asked[int | None] = whole("Experts E.", most=1e9)
+    top_k: Asked[int | None] = whole("Experts per token k.", most=1e9)
+    layers: Asked[int | None] = whole("Layers, for pp.", most=1e9)
+    heads: Asked[int | None] = whole("Heads, for tp and cp.", most=1e9)
+    kv_heads: Asked[int | None] = whole("KV heads, for cp.", most=1e9)
+    nodes: Asked[int | None] = whole(
+        "Nodes that data parallelism spans, for its exact form.", most=1e9
+    )
+    spans: Asked[int] = whole("Nodes that one replica spans, for dp.", 1, most=1e9)
+    max_nodes: Asked[int | None] = whole("Nodes a token is routed to at most, for ep.", most=1e9)
+    dispatch_bytes: Asked[float] = amount(
+        "Bytes per element sent to experts (fp8: 1).", "bytes", 2.0, least=0.1, most=8
+    )
+    scope: Asked[str | None] = text(
+        "Only node or cluster, for dp, fsdp, moe-dp and tp.", known=("node", "cluster")
+    )
     compare: Asked[str | None] = text("Second GPU beside the chip.", complete="gpu")
     clock: Asked[float | None] = amount(
         "Clock of the chip, as '1.98 GHz'.", "hz", least=1e6, most=1e11
@@ -59,7 +87,7 @@ class Roofline(options.Machine, Swept):
     )
 
     def answer(self) -> Document:
-        """Answer for a chip, or the board of a model."""
+        """Answer for a chip, one limit, or the whole board of a model."""
         from gpuscale.answers.values import check_dtype
 
         if self.dtype is not None:
@@ -75,11 +103,18 @@ class Roofline(options.Machine, Swept):
             raise GpuscaleError(
                 "networks have a command of their own", f"`gpuscale network {_where(self)}`"
             )
-        _check_model(self.target)
+        model = None if name in AXES else self.target
+        if model is not None:
+            _check_model(model)
+        where, figures = _where(self), self.catalogue
+        loaded = load_inputs(self, cluster=where, model=model, catalogue=figures)
+        if model is None:
+            from gpuscale.answers.parts.roofline_limit import axis_document
+
+            return axis_document(loaded, name, self, self.dtype or _default_dtype(loaded))
         from gpuscale.answers.parts.roofline_board import board_document
 
-        where, figures = _where(self), self.catalogue
-        loaded = load_inputs(self, cluster=where, model=self.target, catalogue=figures)
+        _refuse_shape(self)
         return board_document(loaded, self, self.dtype or _default_dtype(loaded))
 
 
@@ -112,8 +147,18 @@ def _default_dtype(loaded: Loaded) -> str:
     return "fp16" if gpu.bf16_flop_per_s is None and gpu.fp16_flop_per_s else "bf16"
 
 
+def _refuse_shape(x: Roofline) -> None:
+    """Refuse widths beside a model, which has its own."""
+    for name in ("hidden", "ffn", "experts", "top_k", "layers", "heads", "kv_heads"):
+        if getattr(x, name) is not None:
+            raise GpuscaleError(
+                f"--{name.replace('_', '-')} goes with one limit; a model has its own",
+                "`--set model.KEY=VALUE` changes the model",
+            )
+
+
 def _check_model(target: str) -> None:
-    """Refuse an unknown word, naming the closest model."""
+    """Refuse an unknown word, naming the closest model or axis."""
     from gpuscale.io.presets import find_preset, looks_like_path, preset_aliases, preset_names
 
     if target == "-" or looks_like_path(target) or find_preset("model", target):
@@ -123,10 +168,10 @@ def _check_model(target: str) -> None:
         raise GpuscaleError(
             f"`{target}` is a GPU", f"{hint}`gpuscale roofline MODEL --gpu {target}`"
         )
-    known = ["chip", *preset_names("model"), *preset_aliases("model")]
+    known = [*AXES, "chip", *preset_names("model"), *preset_aliases("model")]
     raise unknown_name(
         "model or word",
         target,
         known,
-        "chip, or a model, whose limits of dp, tp, ... are one board",
+        "chip, dp, fsdp, moe-dp, tp, ep, pp, cp, or a model of `gpuscale presets`",
     )
