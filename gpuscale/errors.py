@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable
 
 
@@ -53,6 +54,8 @@ def typo_of(name: str, known: Iterable[str]) -> str:
     >>> typo_of("b100", ["a100"]), typo_of("a1000", ["a100"]), typo_of("5070", ["5070ti"])
     ('', '', '')
     """
+    from gpuscale.meant import edits
+
     wanted = name.strip().lower()[:60]
     product = any(c.isdigit() for c in wanted)
     limit = 1 if len(wanted) < (10 if product else 6) else 2 if len(wanted) < 16 else 3
@@ -62,7 +65,7 @@ def typo_of(name: str, known: Iterable[str]) -> str:
         if abs(len(other) - len(wanted)) <= limit
         and _same_digits(wanted, other.lower())
         and not (product and len(wanted) < 6 and _other_letters(wanted, other.lower()))
-        and (distance := _edits(wanted, other.lower())) <= limit
+        and (distance := edits(_single(wanted), _single(other.lower()))) <= limit
     ]
     return min(found)[-1] if found else ""
 
@@ -82,18 +85,9 @@ def _other_letters(one: str, other: str) -> bool:
     return bool(a - b and b - a)
 
 
-def _edits(one: str, other: str) -> int:
-    """Letters to change, leave out, add or swap with a neighbour."""
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
-        two_before, before, row = before, row, [i]
-        for j, b in enumerate(other, 1):
-            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
-            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
-                best = min(best, two_before[j - 2] + 1)
-            row.append(best)
-    return row[-1]
+def _single(name: str) -> str:
+    """Name with every doubled letter once: `lamma` is a mistyped `llama`."""
+    return re.sub(r"([a-z])\1", r"\1", name)
 
 
 def unknown_name(

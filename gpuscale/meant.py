@@ -32,7 +32,6 @@ def names() -> dict[str, dict[str, str]]:
     return found
 
 
-COUNTED = r"(\d{1,4})-?[x*]-?([a-z\d][\w-]+)|(\w[\w-]+?)(?:-[x*]-?|[x*])(\d{1,4})"
 SLICE = r"(?:tpu-?)?v(3|4|5p|5e|5litepod|6e)-(\d+)"
 CORES = ("3", "4", "5p")
 """Generations of TPU whose slices are named by cores, two a chip; the others by chips."""
@@ -53,23 +52,15 @@ def meant(kind: str, name: str) -> str:
     for topic, words in names().items():
         if topic.lower() in topics and word in words:
             return words[word]
-    found = re.fullmatch(COUNTED, word) if "gpu" in topics else None
-    if found and re.search(r"\d", found[2] or found[3]):  # a kind of GPU has a number of its own
-        gpu, n = found[2] or found[3], found[1] or found[4]
-        return f"the number is an option: {gpu} with --gpus {n}"
-    if "gpu" in topics and re.fullmatch(r"[\d.]+[kmgt]i?b", word):
-        return f"a size comes after the cluster: h100 {name.strip()}"
-    if "gpu" in topics and word.isdecimal() and (len(word) < 4 or int(word) % 256 == 0):
-        return f"the name of a GPU is wanted here, as h100; their number is --gpus {word}"
+    for row in packaged("meant.toml")["pattern"]:
+        if row["kind"] in topics and (hit := re.fullmatch(row["like"], word)):
+            return str(row["says"]).format(name.strip(), *hit.groups())
     if "gpu" in topics and (found := re.fullmatch(SLICE, word)):
         kind, n_chips = found[1], int(found[2]) // (2 if found[1] in CORES else 1)
         name = f"tpu-v{kind.replace('litepod', 'e')}"
         return f"a slice of {n_chips} chips: {name} with --gpus {n_chips}"
     if topics[:1] == ["gpu"] and word.startswith(("dgx-", "hgx-")):
         return CLUSTER
-    if topics[:1] == ["model"] and re.fullmatch(r"[\d.]+[bmt]", word):
-        sizes = f"`gpuscale presets {word} --kind model` lists those of this size"
-        return f"{sizes}; of the number alone: `gpuscale memory --params {word.upper()}`"
     return ""
 
 
@@ -84,20 +75,36 @@ def family(name: str, known: Iterable[str]) -> str:
     'of qwen3.5 there are qwen3.5-27b'
     """
     word = re.sub(r"[\s_]+", "-", name.strip().lower())[:60]
-    if len(word) < 2 or word[0].isdigit():
-        return ""
-    known, stem = list(known), (re.match(r"[a-z]{2,}", word) or [""])[0]
+    known, stem = list(known), (re.match(r"[a-z]{2,}|[a-z](?=\d)", word) or [""])[0]
+    if len(word) < 2 or not stem:
+        numbers = _starting(r"\d+$", known, word) if word.isdecimal() else ""
+        return f"of numbers alone there are {numbers}" if numbers else ""
     rest = r"(?![a-z\d])" if word[-1].isdigit() else "(?![a-z])"
-    if members := _starting(re.escape(word) + rest, known):
+    if members := _starting(re.escape(word) + rest, known, word):
         return f"which one: {members}?" if "," in members else f"did you mean `{members}`?"
     longer = [word[: dash.start()] for dash in re.finditer("-", word)]
     for begin, rest in [*((w, r"(?![a-z\d])") for w in reversed(longer)), (stem, "(?![a-z])")]:
-        if members := begin and _starting(re.escape(begin) + rest, known):
+        if members := begin and _starting(re.escape(begin) + rest, known, word):
             return f"of {begin} there are {members}"
     return ""
 
 
-def _starting(pattern: str, known: Iterable[str]) -> str:
-    """List the first names that begin so, the short ones first."""
-    found = sorted((n for n in known if re.match(pattern, n)), key=lambda n: (len(n), n))
+def _starting(pattern: str, known: Iterable[str], word: str) -> str:
+    """List the first names that begin so, those spelled nearest to a word first."""
+    begin = {n.replace("-", ""): n for n in sorted(known) if re.match(pattern, n)}
+    found = sorted(begin.values(), key=lambda n: (edits(word, n), n))
     return ", ".join(found[:SHOWN]) + (" ..." if len(found) > SHOWN else "")
+
+
+def edits(one: str, other: str) -> int:
+    """Letters to change, leave out, add or swap with a neighbour."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        two_before, before, row = before, row, [i]
+        for j, b in enumerate(other, 1):
+            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
+                best = min(best, two_before[j - 2] + 1)
+            row.append(best)
+    return row[-1]

@@ -21,6 +21,10 @@ def test_it_is_a_mapping(answer):
     assert len(answer) == len(list(answer)) and answer.get("mfu", 1) == 1 and bool(answer)
     with pytest.raises(KeyError, match="did you mean `peak_bytes`"):
         answer["peek_bytes"]
+    with pytest.raises(KeyError, match="nothing: there are fits, layout"):
+        answer["nothing"]
+    with pytest.raises(AttributeError, match="figures are keys"):
+        _ = answer.peak_gb
 
 
 def test_its_layers(answer, monkeypatch):
@@ -49,6 +53,8 @@ def test_a_wrong_argument_and_a_bad_value_say_what_is_meant():
         gpuscale.plan("llama3-8b", gpuss=8)
     with pytest.raises(TypeError, match="did you mean `tp` \\(tensor parallelism\\)"):
         gpuscale.plan("llama3-8b", tensor_parallel=8)
+    with pytest.raises(TypeError, match=r"plan\(\) takes model without a name, all else with it"):
+        gpuscale.plan("llama3-8b", 8)
     with pytest.raises(gpuscale.GpuscaleError) as told:
         gpuscale.plan("lama3-8b", gpus=8)
     if sys.version_info >= (3, 11):

@@ -76,6 +76,10 @@ class Answer(Mapping[str, Any]):
                 raise KeyError(_unknown_key(str(key), value)) from None
         return value
 
+    def __getattr__(self, name: str) -> Any:
+        """Say where the figures of an answer are."""
+        raise AttributeError(f"an answer has no `{name}`: its figures are keys, see list(answer)")
+
     def __iter__(self) -> Iterator[str]:
         """Keys of the JSON result."""
         return iter(self._record())
@@ -216,7 +220,8 @@ def _unknown_key(key: str, known: Any) -> str:
     """Say what a key that is not there may have meant."""
     names = list(known) if isinstance(known, dict) else []
     close = typo_of(key.rpartition(".")[2], names)
-    return f"{key}: did you mean `{close}`?" if close else key
+    said = f"did you mean `{close}`?" if close else f"there are {', '.join(names[:8])} ..."
+    return f"{key}: {said}" if names else key
 
 
 def what_if(question: Question) -> tuple[str, ...]:
@@ -267,11 +272,16 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     """
     made = cast("type[Question]", question)
     name, known = made.NAME.replace("-", "_"), tuple(fields_of(made))
+    signature = _signature(made)
 
     def call(*args: P.args, **given: P.kwargs) -> Answer:
         for word in given:
             if word not in known:
                 raise TypeError(f"{name}() has no argument `{word}`: {_meant(word, made)}")
+        unnamed = [p.name for p in signature.parameters.values() if p.kind < p.KEYWORD_ONLY]
+        if len(args) > len(unnamed):
+            first = ", ".join(unnamed) or "nothing"
+            raise TypeError(f"{name}() takes {first} without a name, all else with it, as gpus=8")
         found = ask(question(*args, **given))
         if found.files:
             from gpuscale.render.save import save
@@ -282,7 +292,7 @@ def asks(question: Callable[P, Question]) -> Callable[P, Answer]:
     call.__name__ = call.__qualname__ = name
     call.__module__ = "gpuscale"
     call.__doc__ = documented(made)
-    call.__signature__ = _signature(made)  # type: ignore[attr-defined]
+    call.__signature__ = signature  # type: ignore[attr-defined]
     return call
 
 

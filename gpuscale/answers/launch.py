@@ -14,7 +14,7 @@ from gpuscale.launch.found import written_frameworks
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gpuscale.launch.job import ServingLaunch, TrainingLaunch, Written
+    from gpuscale.launch.job import ServingLaunch, TrainingLaunch
     from gpuscale.render.document import Document
 
 SAID = "cluster engine weights kv input output rate_per_s concurrency ttft tpot n_gpus".split()
@@ -188,7 +188,8 @@ def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) ->
     result = LaunchResult(name, written.version, wrapper, file, script, written.unsaid)
     asked = {"model": job.model.name, "n_gpus": job.layout.n_gpus, "software": job.software}
     document = _document(result, asked, lambda other: launch_script(job, name, other)[2])
-    return replace(document, warnings=_warnings(written))
+    unsaid = (f"{written.framework} cannot express {text}" for text in written.unsaid)
+    return replace(document, warnings=tuple(unsaid))
 
 
 def serving_document(saved: Mapping[str, Any], wrapper: str) -> Document:
@@ -214,7 +215,3 @@ def _document(
         blocks=[Drawn(result.text.rstrip("\n").split("\n"))],
         launch=again,
     )
-
-
-def _warnings(written: Written) -> tuple[str, ...]:
-    return tuple(f"{written.framework} cannot express {text}" for text in written.unsaid)

@@ -12,14 +12,15 @@ from typing import Any
 
 from gpuscale.answers.ask import fields_of
 from gpuscale.answers.table import COMMANDS, called, owners, question_of
-from gpuscale.errors import GpuscaleError, typo_of
+from gpuscale.errors import GpuscaleError, typo_of, unknown_name
 
 
 def usage_error(error: Any) -> GpuscaleError:
     """Turn a parser's own complaint (wrong option, missing argument) into ours."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "gpuscale"
-    option = getattr(error, "option_name", "") or ""
+    parsed = getattr(error, "option_name", "") or ""
+    option = next((w for w in _args if len(parsed) == 2 and w.startswith(parsed)), parsed)  # -tp
     alike = list(getattr(error, "possibilities", None) or ())
     text = str(getattr(error, "message", "") if alike else error.format_message())
     name = path.removeprefix("gpuscale ")
@@ -27,13 +28,16 @@ def usage_error(error: Any) -> GpuscaleError:
     bare = option.lstrip("-")
     close = typo_of(bare, [o.lstrip("-") for o in alike]) if len(bare) > 2 else ""
     text = " ".join(text.split()).rstrip(".").replace("'", "`").replace("argument(s)", "arguments")
+    text = text.replace(f": {parsed}", f": {option}")
     if option[1:2].isdigit():
         text = f"`{option}` is not an option"
         hint = "a negative number is not accepted here"
     elif said:
         hint = said
-    elif "unexpected extra" in text and (meant := _extra(text, name)):
-        hint = meant
+    elif name in COMMANDS and bare in fields_of(question_of(name)) and option[:2] != "--":
+        hint = f"write two hyphens: --{bare}"
+    elif "unexpected extra" in text and (extra := _extra(text, name)):
+        hint = extra
     elif close:
         hint = f"did you mean `--{close}`?"
     elif "does not take a value" in text:
@@ -73,6 +77,8 @@ def _extra(text: str, command: str) -> str:
             found.append(f"--gpus {extra}")
         elif "bytes" in known and re.fullmatch(r"[\d.]+[KMGT]?i?B", extra):
             found.append(f"--bytes {extra}")
+        elif hint := unknown_name("GPU", extra, (), "").hint:  # 8xh100
+            return hint
     return f"give it as an option: {' '.join(found)}" if found else ""
 
 

@@ -5,7 +5,6 @@ Written from the fields of a question, without typer: `gpuscale plan --help` is 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -217,38 +216,33 @@ def _shown(question: type[Question]) -> Iterator[OptionLine]:
 
 
 def _all_commands(width: int) -> str:
-    rows = [*COMMANDS.items(), *OTHERS.items()]
-    head = "Capacity planner for training and serving large language models on GPU clusters."
+    commands = [*COMMANDS.items(), *OTHERS.items()]
     options = [
         ("--version", "Show the version and exit."),
         ("--install-completion", "Complete words in the current shell; --show-completion prints."),
     ]
-    more = "Options of a command: gpuscale COMMAND --help, or `gpuscale help COMMAND`."
-    return "\n".join(
-        [
-            "Usage: gpuscale COMMAND [OPTIONS]",
-            "",
-            *wrap(head, width),
-            "",
-            "Commands:",
-            *_rows(rows, 16, width),
-            "",
-            "Options:",
-            *_rows(options, 26, width),
-            "",
-            *wrap(more, width),
-            "",
-            "Example:",
-            f"  {EXAMPLE}",
-        ]
+    return ALL_COMMANDS.format(
+        commands="\n".join(_rows(commands, 16, width)),
+        options="\n".join(_rows(options, 26, width)),
+        example=EXAMPLE,
     )
 
 
-def _columns() -> int:
-    try:
-        return int(os.environ.get("COLUMNS", "") or os.get_terminal_size().columns)
-    except (OSError, ValueError):
-        return NARROWEST
+ALL_COMMANDS = """\
+Usage: gpuscale COMMAND [OPTIONS]
+
+Capacity planner for training and serving large language models on GPU clusters.
+
+Commands:
+{commands}
+
+Options:
+{options}
+
+Options of a command: gpuscale COMMAND --help, or `gpuscale help COMMAND`.
+
+Example:
+  {example}"""
 
 
 def print_help(args: Sequence[str]) -> bool:
@@ -256,10 +250,12 @@ def print_help(args: Sequence[str]) -> bool:
     asked = help_words(args)
     if asked is None:
         return False
+    import shutil
+
     from gpuscale.render.output import write
 
-    width = min(WIDEST, max(NARROWEST, _columns()))
-    write(sys.stdout, help_text(*asked, width))
+    columns = shutil.get_terminal_size((NARROWEST, 24)).columns
+    write(sys.stdout, help_text(*asked, min(WIDEST, max(NARROWEST, columns))))
     return True
 
 

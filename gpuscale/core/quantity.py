@@ -46,7 +46,7 @@ UNITS: dict[str, dict[str, float]] = {
     "usd": _USD,
     "usd_per_hour": {"USD/h": 1.0, "$/h": 1.0, "USD/hour": 1.0},
     "usd_per_kwh": {"USD/kWh": 1.0, "$/kWh": 1.0},
-    "tokens": _COUNT | {u + " tokens": f for u, f in _COUNT.items()},
+    "tokens": _COUNT | {f"{u} tokens".strip(): f for u, f in _COUNT.items()},
     "count": _COUNT,
     "frac": {"%": 0.01},
 }

@@ -118,6 +118,8 @@ def _refuse_foreign(keys: Keys, text_type: str, where: str) -> None:
 
 def _unknown(keys: Keys, text_type: str, where: str) -> str:
     _refuse_foreign(keys, text_type, where)
+    if base := keys.table.get("base_model_name_or_path"):
+        raise GpuscaleError(f"{where}: adapters, not a model", f"their base: {str(base)[:100]}")
     missing = [key for key in GENERIC_REQUIRED if not keys.given(key)]
     if not keys.given("intermediate_size") and not keys.given("moe_intermediate_size"):
         missing.append("intermediate_size")

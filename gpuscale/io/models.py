@@ -111,6 +111,8 @@ def _without_quants(text: str) -> tuple[str, str | None]:
 
 
 CONFIG_FILE = "config.json"
+HUB_PAGE = r"^https?://(?:www\.)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:[/?#].*)?$"
+"""Address of a model's page on the hub, and the name in it."""
 SEES = r"vl\b|vl\d|omni|vision|llava|pixtral|idefics|vlm|paligemma|multimodal|-4v-"
 """What names of models that see images have in them."""
 
@@ -139,6 +141,7 @@ def load_model(arg: str) -> LoadedModel:
         return _loaded(read_text(arg), STDIN)
     if not arg.strip():
         raise GpuscaleError("the model name is empty", "list them with `gpuscale presets`")
+    arg = re.sub(HUB_PAGE, r"\1", arg)
     path = _as_path(arg)
     if path is None or (not os.path.exists(path) and _hub_name(arg) != arg):
         return _by_name(arg)

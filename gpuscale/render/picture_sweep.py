@@ -45,7 +45,8 @@ def sweep_charts(result: dict[str, Any], note: str) -> list[Chart]:
         return [_family(result["keys"], key, points, note) for key in keys[:MOST_CHARTS]]
     swept = result["keys"][0]
     if not all(_is_number(p["values"][swept]) for p in points):
-        return [_bars(swept, key, points, note) for key in keys[:MOST_CHARTS]]
+        rows = [(str(p["values"][swept]), p) for p in points]
+        return [_stack(key, rows, note) for key in keys[:MOST_CHARTS]]
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(key.rsplit(".", 1)[-1] if len(keys) > 1 else key, []).append(key)
@@ -93,10 +94,6 @@ def _family(keys: Sequence[str], key: str, points: Sequence[dict[str, Any]], not
         if line := _line(mine, swept, key):
             series.append(Series(f"{key_words(other)} {label}", line))
     return _lines(key, note, swept, key, series)
-
-
-def _bars(swept: str, key: str, points: Sequence[dict[str, Any]], note: str) -> Chart:
-    return _stack(key, [(str(p["values"][swept]), p) for p in points], note)
 
 
 def _stack(key: str, rows: Sequence[tuple[str, dict[str, Any]]], note: str) -> Stack:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from gpuscale.core.records import fields, replace
-from gpuscale.render.document import Block, Document, Table
+from gpuscale.render.document import Document, Table
 
 
 def _kept(value: Any) -> Any:
@@ -26,20 +26,18 @@ def portable(document: Document) -> Document:
     made: dict[str, Any] = {name: partial(_kept, call()) for name, call in calls.items() if call}
     return replace(
         document,
-        blocks=[_block(b) for b in document.blocks],
-        csv_table=document.csv_table and _table(document.csv_table),
-        details={name: [_block(b) for b in part] for name, part in document.details.items()},
+        blocks=[_sent(b) for b in document.blocks],
+        csv_table=_sent(document.csv_table),
+        details={name: [_sent(b) for b in part] for name, part in document.details.items()},
         launch=None,  # a launch file is asked for by name, not sent
         **made,
     )
 
 
-def _block(block: Block) -> Block:
-    return _table(block) if isinstance(block, Table) else block
-
-
-def _table(table: Table) -> Table:
-    """Table whose cells are written already: a column's own function cannot be sent."""
+def _sent(table: Any) -> Any:
+    """Block whose cells are written already: a column's own function cannot be sent."""
+    if not isinstance(table, Table):
+        return table
     columns = []
     for i, c in enumerate(table.columns):
         texts = {repr(r[i]): c.show(r[i]) for r in table.rows if r[i] is not None}

@@ -144,17 +144,10 @@ def explain(question: QuizQuestion) -> Explanation:
     exact = evaluate(question.compute, resolve, is_lookup, trace)
     figures = {name: QuotedFigure(name, value, _source(name)) for name, value in trace.catalogue}
     steps = {call: Step(call, value) for call, value in trace.steps}
-    names = [n for n in _called(question.compute) if n in MODULE_OF]
+    calls = [n.func for n in ast.walk(parse(question.compute)) if isinstance(n, ast.Call)]
+    names = [f.id for f in calls if isinstance(f, ast.Name) and f.id in MODULE_OF]
     functions = tuple((name, *summary(name)) for name in dict.fromkeys(names))
     return Explanation(exact, tuple(figures.values()), tuple(steps.values()), functions)
-
-
-def _called(text: str) -> list[str]:
-    return [
-        n.func.id
-        for n in ast.walk(parse(text))
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-    ]
 
 
 _OF_WHOLE = {

@@ -265,6 +265,8 @@ def test_what_never_ends_is_no_log(tmp_path, monkeypatch):
         assert (done.returncode, done.stdout) == (2, "") and "is a device" in done.stderr
     done = invoke("diagnose", str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "") and "a folder, not a log" in done.stderr
+    (tmp_path / "run.log").write_bytes(b"\n")
+    assert invoke("diagnose", str(tmp_path / "run.log")).stderr.endswith("run.log: is empty\n")
     pipe, into = os.pipe()  # as of `diagnose <(zcat run.log.gz)`
     os.write(into, b"step 1 loss 2.0 mfu 0.41\n")
     os.close(into)

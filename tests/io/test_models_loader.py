@@ -127,6 +127,7 @@ BAD_TEXT = {
     b"{} x": "not valid JSON",
     b'{"hidden_size": NaN}': "NaN is not a value",
     b"{}": "is not known",
+    b'{"peft_type": "LORA", "base_model_name_or_path": "a/b"}': "adapters, not a model",
     b'{"model_type": "llama"}': "hidden_size, num_hidden_layers",
     b'{"model_type": 3}': "model_type",
     b'{"model_type": "llama", "text_config": 5}': "text_config",

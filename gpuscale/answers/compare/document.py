@@ -103,7 +103,8 @@ def compared(
     """
     names = [t.name for t in things]
     inputs = _inputs_changed(things)
-    because = _causes(things, changed[0]) if len(things) == 2 else {}
+    found = changed[0] if len(things) == 2 else ()
+    because = {c.key: causes(c.key, things[0].explain, things[1].explain) for c in found}
     settings = [f"changed in all: {'; '.join(set_)}"] if set_ else []
     over = [c for cs in changed for c in cs if limit is not None and exceeds(c, limit)]
     blocks: list[Block] = [
@@ -182,12 +183,6 @@ def shown(key: str, value: Any, dim: str = "") -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-" if value is None else str(value)
     return format_si(value, dim) if dim else amount(key.rsplit(".", 1)[-1], value)
-
-
-def _causes(
-    things: Sequence[Thing], found: list[ChangedValue]
-) -> dict[str, list[tuple[str, float, float]]]:
-    return {c.key: causes(c.key, things[0].explain, things[1].explain) for c in found}
 
 
 def _because(found: list[tuple[str, float, float]]) -> str:

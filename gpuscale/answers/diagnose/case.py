@@ -218,6 +218,8 @@ def _log(name: str) -> Log:
         raise GpuscaleError(f"{name[:200]}: the packed log is cut or damaged") from None
     finally:
         progress.clear()
+    if log.bytes_ <= log.lines:
+        raise GpuscaleError(f"{shown_name(name)}: is empty")
     own = load_table("_known")["own"].split()
     printed = log.texts or any(k[2] in own and t.series.n > 1 for k, t in log.tracks.items())
     if re.search(DOCUMENT, name) and not printed:

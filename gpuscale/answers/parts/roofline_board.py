@@ -32,11 +32,6 @@ DECODED = 64
 """Sequences of the decoding pass that is drawn."""
 
 
-def _pictures(loaded: Loaded, x: Roofline, layout: Layout, tokens: float) -> list[Any]:
-    """Operators of the model under the roof of its GPU, and the board over the number of GPUs."""
-    return [c for c in (_operators(loaded, layout), _limits(loaded, x, layout, tokens)) if c]
-
-
 def _operators(loaded: Loaded, layout: Layout) -> Any:
     model, gpu, dtype = loaded.model, loaded.gpu, layout.precision
     peak, hbm = gpu.flop_per_s(dtype) or 0.0, gpu.hbm_bytes_per_s
@@ -250,7 +245,9 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str) -> Document:
         answered_no=bool(over),
         terms=_terms(layout, tokens, rows),
         csv_table=table,
-        pictures=lambda: _pictures(loaded, x, layout, tokens),
+        pictures=lambda: list(
+            filter(None, (_operators(loaded, layout), _limits(loaded, x, layout, tokens)))
+        ),
     )
 
 

@@ -65,10 +65,11 @@ def _tokens(value: Any, label: str) -> float:
 def rate(value: Any, label: str) -> float:
     """Read a rate of requests: ``5/s``, ``300/min``, ``20k/h``; a bare number is per second.
 
-    >>> rate("300/min", "--rate"), rate(5, "--rate")
-    (5.0, 5.0)
+    >>> rate("300/min", "--rate"), rate(5, "--rate"), rate("5rps", "--rate")
+    (5.0, 5.0, 5.0)
     """
-    number, slash, unit = str(value).partition("/")
+    bare = re.sub(r"(?i)\s*(req(uest)?s?|[rq]ps$)", "", str(value))  # 5 req/s, 5rps
+    number, slash, unit = bare.partition("/")
     unit = unit.strip().lower()
     if unit not in PER or (slash and not unit):
         raise GpuscaleError(f"{label}: per {unit[:20]!r} is not known", "as 5/s, 300/min or 20k/h")
