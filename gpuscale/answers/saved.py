@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gpuscale.core.habits import Habit
     from gpuscale.io.inputs import Loaded
     from gpuscale.launch.job import TrainingLaunch
-    from gpuscale.specs.hardware import ClusterSpec
-    from gpuscale.specs.model import ModelSpec
     from gpuscale.specs.software import SoftwareSpec
 
 
@@ -31,9 +29,7 @@ TOLD_GRADIENTS = ("megatron-bridge",)
 
 
 def saved_job(
-    model: ModelSpec,
-    cluster: ClusterSpec,
-    software: str,
+    loaded: Loaded,
     layout: Layout,
     *,
     stage_layers: Sequence[int] = (),
@@ -47,11 +43,12 @@ def saved_job(
 
     `gradients_bytes`: of a parameter, as they were counted where nobody said their format.
     """
+    software = loaded.specs["software"].name
     if gradients_bytes == GRADIENT_BYTES["bf16"] and software in TOLD_GRADIENTS:
         settings = {"gradients": "bf16", **(settings or {})}
     return {
-        "model": _kept(model.model_dump()),
-        "cluster": _kept(cluster.model_dump()),
+        "model": _kept(loaded.model.model_dump()),
+        "cluster": _kept(loaded.cluster.model_dump()),
         "software": software,
         "layout": asdict(layout),
         "stage_layers": list(stage_layers),
@@ -64,15 +61,7 @@ def saved_job(
 
 def inputs_of(loaded: Loaded, layout: Layout, **more: object) -> dict[str, object]:
     """Return the inputs of an answer about a layout as its JSON has them."""
-    return {
-        "model": loaded.model.name,
-        "cluster": loaded.cluster.name,
-        "gpu": loaded.gpu.name,
-        "software": loaded.specs["software"].name,
-        "n_gpus": layout.n_gpus,
-        **more,
-        **asdict(layout),
-    }
+    return loaded.inputs(n_gpus=layout.n_gpus, **more, **asdict(layout))
 
 
 def launch_of(job: Any) -> TrainingLaunch:
@@ -115,8 +104,8 @@ def _kept(value: Any) -> Any:
     return [_kept(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def launched(job: Callable[[], Mapping[str, Any]]) -> Callable[[str], str]:
-    """Make what writes the launch file of a job by the name of a wrapper."""
+def startable(job: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """Give a document its job, and what writes the launch file by the name of a wrapper."""
 
     def write(wrapper: str) -> str:
         import json
@@ -126,7 +115,7 @@ def launched(job: Callable[[], Mapping[str, Any]]) -> Callable[[str], str]:
         made = launch_of(json.loads(json.dumps(job())))
         return launch_script(made, framework_of(made), wrapper)[2]
 
-    return write
+    return {"job": job, "launch": write}
 
 
 def command_line(question: type[Question], given: Mapping[str, Any]) -> str:

@@ -248,6 +248,11 @@ class Loaded:
     settings: tuple[Setting, ...] = field(default=(), repr=False)
     calibration: str | None = None  # overlay file of `--calibration`
 
+    def inputs(self, **more: object) -> dict[str, object]:
+        """Return the inputs of an answer: names of the specs, what else was asked, changes."""
+        named = {kind: spec.name for kind, spec in self.specs.items()}
+        return {**named, **more, "changed": list(self.changes)}
+
     @property
     def gpu(self) -> GpuSpec:
         """The GPU, of the cluster where one was loaded."""

@@ -56,21 +56,19 @@ class CollectiveCase:
     def inputs(self) -> dict[str, object]:
         """What an answer was computed with; the sizes apart."""
         asked, routing = self.asked, self.routing
-        return {
-            "op": asked.op,
-            "cluster": self.spec.name,
-            "catalogue": asked.catalogue,
-            "n_gpus": self.n_gpus,
-            "inner": asked.inner,
-            "algorithm": self.algorithm,
-            "hop_latency_s": asked.hop_latency,
-            "oversubscription": asked.oversubscription,
-            "top_k": routing.top_k,
-            "routing": routing.kind,
-            "n_experts": routing.n_experts,
-            "once_per_node": asked.once_per_node,
-            "changed": self.loaded.changes,
-        }
+        return self.loaded.inputs(
+            op=asked.op,
+            catalogue=asked.catalogue,
+            n_gpus=self.n_gpus,
+            inner=asked.inner,
+            algorithm=self.algorithm,
+            hop_latency_s=asked.hop_latency,
+            oversubscription=asked.oversubscription,
+            top_k=routing.top_k,
+            routing=routing.kind,
+            n_experts=routing.n_experts,
+            once_per_node=asked.once_per_node,
+        )
 
     @property
     def warnings(self) -> list[str]:

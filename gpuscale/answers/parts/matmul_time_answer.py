@@ -51,7 +51,7 @@ def matmul_document(asked: MatmulTime, loaded: Loaded, sizes: list[int]) -> Docu
         asked,
         loaded,
         found=found,
-        inputs={"gpu": spec.name, "catalogue": asked.catalogue, **asdict(made)},
+        inputs=asdict(made),
         title=f"{spec.name}  {product}  {shown}{more}",
         terms=_terms(found, made, rate, spec.hbm_bytes_per_s),
         product=made,
@@ -112,13 +112,7 @@ def elementwise_document(asked: MatmulTime, loaded: Loaded, op: str, sizes: list
         },
         SOURCE,
     )
-    inputs = {
-        "gpu": spec.name,
-        "catalogue": asked.catalogue,
-        "op": op,
-        "elements": n,
-        "dtype": dtype,
-    }
+    inputs = {"op": op, "elements": n, "dtype": dtype}
     title = f"{spec.name}  {op} ({arrays.meaning})  {n:,} elements  {dtype}"
     return kernel_document(asked, loaded, found, inputs, title, (term,))
 
@@ -241,7 +235,6 @@ def kernel_document(
     product: MixedProduct | None = None,
 ) -> Document:
     """Lay the answer out."""
-    inputs = {**inputs, "changed": list(loaded.changes)}
     share = asked.efficiency
     expected, term = expected_of(loaded.gpu, found, product, asked.calibration)
     result = KernelAnswer(
@@ -272,7 +265,7 @@ def kernel_document(
         note += f"\n{said}"
     return Document(
         command="matmul-time",
-        inputs=inputs,
+        inputs=loaded.inputs(catalogue=asked.catalogue, **inputs),
         result=result,
         blocks=[Text(title), Table(headers, shown), Text(note)],
         warnings=loaded.warnings,

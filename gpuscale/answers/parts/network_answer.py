@@ -258,16 +258,14 @@ def _document(
     details["figures"] = [Text(title), *changed(loaded), *details["figures"]]
     return Document.layered(
         "network",
-        {
-            "cluster": spec.name,
-            "n_gpus": answer.n_gpus,
-            "switch": switch.name if switch else None,
-            "switch_radix": spec.switch_radix,
-            "topology": spec.network.topology,
-            "oversubscription": list(spec.network.oversubscription),
-            "catalogue": asked.catalogue,
-            "changes": list(loaded.changes),
-        },
+        loaded.inputs(
+            n_gpus=answer.n_gpus,
+            switch=switch.name if switch else None,
+            switch_radix=spec.switch_radix,
+            topology=spec.network.topology,
+            oversubscription=list(spec.network.oversubscription),
+            catalogue=asked.catalogue,
+        ),
         answer,
         (),
         details,

@@ -221,15 +221,13 @@ def board_document(loaded: Loaded, x: Roofline, dtype: str) -> Document:
     head = Text(f"{model.name} on {layout.n_gpus:,} GPUs of {spec.name}: {verdict}.")
     return Document.layered(
         "roofline",
-        {
-            "target": model.name,
-            "cluster": spec.name,
-            "catalogue": x.catalogue,
-            "dtype": dtype,
-            "batch_tokens": tokens,
-            "layout": asdict(layout),
-            "changed": list(loaded.changes),
-        },
+        loaded.inputs(
+            target=model.name,
+            catalogue=x.catalogue,
+            dtype=dtype,
+            batch_tokens=tokens,
+            layout=asdict(layout),
+        ),
         BoardAnswer(
             tokens_per_gpu=tokens / layout.n_gpus,
             tokens_per_dp_rank=tokens / (layout.dp * layout.cp),

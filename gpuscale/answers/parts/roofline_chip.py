@@ -140,13 +140,7 @@ def chip_document(
         raw = [[k, figures.get(k), others.get(k)] for k in _known(figures, others)]
     return Document.layered(
         "roofline",
-        {
-            "target": "chip",
-            "gpu": spec.name,
-            "catalogue": catalogue,
-            "clock_hz": clock_hz,
-            "changed": list(loaded.changes),
-        },
+        loaded.inputs(target="chip", catalogue=catalogue, clock_hz=clock_hz),
         result,
         (),
         {**details, "changes": changed(loaded)},

@@ -367,14 +367,12 @@ def axis_document(loaded: Loaded, axis: str, asked: Roofline, dtype: str) -> Doc
         exceeded = judged[-1].verdict.startswith("communication")  # the exact form, where given
     return Document(
         command="roofline",
-        inputs={
-            "target": axis,
-            "cluster": loaded.cluster.name,
-            "catalogue": asked.catalogue,
-            "dtype": dtype,
+        inputs=loaded.inputs(
+            target=axis,
+            catalogue=asked.catalogue,
+            dtype=dtype,
             **{k: v for k in NUMBERS if (v := getattr(asked, k)) is not None},
-            "changed": list(loaded.changes),
-        },
+        ),
         result=LimitAnswer(links.peak, tuple(rows)),
         blocks=[Text(title), _table(rows), *changed(loaded)],
         warnings=(*loaded.warnings, *unused(asked, axis)),

@@ -322,24 +322,20 @@ def on_host(found: FoundReplica) -> list[str]:
 def inputs_of(asked: Serve, case: ServeCase) -> dict[str, object]:
     """Repeat what was asked, with the defaults filled in."""
     shown = [reading.SHOWN.get(e, e) for e in case.engines]
-    return {
-        "model": case.model.name,
-        "cluster": case.loaded.cluster.name,
-        "gpu": case.loaded.gpu.name,
-        "catalogue": asked.catalogue,
-        "engine": shown,
-        "weights": list(case.weights),
-        "kv": case.cache_format(case.engines[0], case.weights[0]),
-        "input": str(asked.prompts),
-        "output": str(asked.output_len),
-        "rate_per_s": asked.rate,
-        "concurrency": asked.concurrency,
-        "burst": asked.burst,
-        "trace": asked.trace,
-        "ttft": limit_text("", asked.ttft).strip() or None,
-        "tpot": limit_text("", asked.tpot).strip() or None,
-        "n_gpus": asked.gpus,
-        "prefix_frac": asked.prefix_hit,
-        "seed": asked.seed,
-        "changed": list(case.loaded.changes),
-    }
+    return case.loaded.inputs(
+        catalogue=asked.catalogue,
+        engine=shown,
+        weights=list(case.weights),
+        kv=case.cache_format(case.engines[0], case.weights[0]),
+        input=str(asked.prompts),
+        output=str(asked.output_len),
+        rate_per_s=asked.rate,
+        concurrency=asked.concurrency,
+        burst=asked.burst,
+        trace=asked.trace,
+        ttft=limit_text("", asked.ttft).strip() or None,
+        tpot=limit_text("", asked.tpot).strip() or None,
+        n_gpus=asked.gpus,
+        prefix_frac=asked.prefix_hit,
+        seed=asked.seed,
+    )

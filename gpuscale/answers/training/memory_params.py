@@ -85,16 +85,14 @@ def params_document(asked: Memory) -> Document:
     )
     facts = Facts(_facts(result, recipe, node))
     table = part_table(rows, states.total_bytes, "states")
-    inputs = {
-        "params": n_params,
-        "cluster": loaded.cluster.name,
-        "gpu": loaded.gpu.name,
-        "catalogue": asked.catalogue,
-        "recipe": recipe.name,
+    inputs = loaded.inputs(
+        params=n_params,
+        catalogue=asked.catalogue,
+        recipe=recipe.name,
         **{"tp": tp, "pp": pp, "cp": cp, "dp": dp},
-        "zero_stage": zero,
-        "shard_group_size": shards,
-    }
+        zero_stage=zero,
+        shard_group_size=shards,
+    )
     return Document(
         command="memory",
         inputs=inputs,

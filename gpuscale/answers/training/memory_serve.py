@@ -179,16 +179,8 @@ def _laid_out(
         f"PP {r.layout.pp}, weights {job.weights}, KV {job.kv}, context {job.context_tokens:,.0f}, "
         f"{job.concurrency:,} sequence" + ("s" if job.concurrency > 1 else "")
     )
-    inputs = {
-        "model": loaded.model.name,
-        "cluster": loaded.cluster.name,
-        "gpu": loaded.gpu.name,
-        "catalogue": asked.catalogue,
-        "tp": r.layout.tp,
-        "pp": r.layout.pp,
-        **asdict(job),
-        "dp_attention": asked.dp_attention,
-    }
+    degrees = {"tp": r.layout.tp, "pp": r.layout.pp, "dp_attention": asked.dp_attention}
+    inputs = loaded.inputs(catalogue=asked.catalogue, **degrees, **asdict(job))
     m, rows = r.per_gpu, served_parts(r.per_gpu)
     table = part_table(rows, m.total_bytes, "expected")
     facts = _facts(m, r, job)

@@ -191,8 +191,7 @@ def _document(
             usable_term(loaded.gpu.usable_hbm_bytes, r.hbm_bytes, r.capacity_bytes),
         ),
         csv_table=table if not asked.stages else _stage_table(r),
-        job=lambda: _job(asked, loaded, layout, r, parameters),
-        launch=saved.launched(lambda: _job(asked, loaded, layout, r, parameters)),
+        **saved.startable(lambda: _job(asked, loaded, layout, r, parameters)),
     )
 
 
@@ -230,9 +229,7 @@ def _job(
     from gpuscale.launch.dialects.write import estimate_lines
 
     return saved.saved_job(
-        loaded.model,
-        loaded.cluster,
-        loaded.specs["software"].name,
+        loaded,
         layout,
         stage_layers=[stage.n_layers for stage in r.stages],
         settings=asked.job_settings.said,

@@ -207,21 +207,16 @@ def used_job(case: PlanCase, request: Request) -> dict[str, object]:
 def inputs_of(case: PlanCase, request: Request) -> dict[str, object]:
     """List what was computed with."""
     facts = case.problem.facts
-    return {
-        "model": case.loaded.model.name,
-        "cluster": case.cluster.name,
-        "gpu": case.loaded.gpu.name,
-        "catalogue": request.asked.catalogue,
-        "n_gpus": case.n_gpus,
-        "seq_len": facts.seq_len,
-        "global_batch_size": facts.global_batch_size,
-        "asked_batch_tokens": case.batch.asked_tokens,
-        "precision": list(case.space.precision),
-        "software": case.loaded.specs["software"].name,
-        "objective": request.asked.objective,
-        "pins": dict(request.asked.pinned),
-        "maturity": case.problem.software.maturity.name,
-        "settings": taken(case.problem, request).said,
-        "facts": asdict(replace(facts, runs_on=replace(facts.runs_on, refused=()))),
-        "changed": list(case.loaded.changes),
-    }
+    return case.loaded.inputs(
+        catalogue=request.asked.catalogue,
+        n_gpus=case.n_gpus,
+        seq_len=facts.seq_len,
+        global_batch_size=facts.global_batch_size,
+        asked_batch_tokens=case.batch.asked_tokens,
+        precision=list(case.space.precision),
+        objective=request.asked.objective,
+        pins=dict(request.asked.pinned),
+        maturity=case.problem.software.maturity.name,
+        settings=taken(case.problem, request).said,
+        facts=asdict(replace(facts, runs_on=replace(facts.runs_on, refused=()))),
+    )

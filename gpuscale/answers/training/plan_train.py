@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers import summary
 from gpuscale.answers.money import age_warnings
 from gpuscale.answers.progress import Progress
-from gpuscale.answers.saved import command_of, launched, saved_job
+from gpuscale.answers.saved import command_of, saved_job, startable
 from gpuscale.answers.summary import changed
 from gpuscale.answers.training import plan_blocks as blocks
 from gpuscale.answers.training import plan_case, plan_request
@@ -287,8 +287,7 @@ def document_of(
         interrupted=result.interrupted,
         pictures=_pictures(case, r),
         timeline=lambda: timeline_of(case.problem, r.layout),
-        job=lambda: _job(case, request, r),
-        launch=launched(lambda: _job(case, request, r)),
+        **startable(lambda: _job(case, request, r)),
     )
 
 
@@ -297,9 +296,7 @@ def _job(case: plan_case.PlanCase, request: plan_request.Request, r: PlanResult)
     from gpuscale.launch.dialects.write import estimate_lines
 
     return saved_job(
-        case.loaded.model,
-        case.cluster,
-        case.loaded.specs["software"].name,
+        case.loaded,
         r.layout,
         stage_layers=r.stage_layers,
         settings=taken(case.problem, request, r.layout).said,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.layout import offloads_of
 from gpuscale.answers.money import bill_of
-from gpuscale.answers.saved import launched, said_by, told
+from gpuscale.answers.saved import said_by, startable, told
 from gpuscale.answers.serve.reading import weight_format
 from gpuscale.answers.summary import figures_of
 from gpuscale.answers.training import rl_blocks
@@ -347,7 +347,6 @@ def _laid_out(
         short += asking.enough(case, rl)
     said = _answer(case, rl, e, r, short)
     summary = rl_blocks.rl_summary(case, rl, r, e, said)
-    head_inputs = {"model": case.loaded.model.name, "gpu": case.loaded.gpu.name}
     details: dict[str, list[Block]] = {
         "step": [Text(said), rl_blocks.phase_table(e)],
         "figures": [figures_of(summary, *rl_blocks.rl_facts(asking.asked, rl, e, r))],
@@ -356,7 +355,7 @@ def _laid_out(
     }
     return Document.layered(
         command,
-        head_inputs | {"n_gpus": e.n_gpus, "software": case.software.name, **asdict(rl)},
+        case.loaded.inputs(n_gpus=e.n_gpus, **asdict(rl)),
         r,
         summary,
         details,
@@ -364,8 +363,7 @@ def _laid_out(
         answered_no=not r.fits,
         terms=rl_blocks.rl_terms(rl, e, r, case.loaded.gpu),
         csv_table=rl_blocks.phase_table(e),
-        job=lambda: _job(asking, case, rl, e),
-        launch=launched(lambda: _job(asking, case, rl, e)),
+        **startable(lambda: _job(asking, case, rl, e)),
     )
 
 

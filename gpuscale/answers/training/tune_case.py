@@ -387,9 +387,7 @@ def job_of(
         tuning |= {"frozen_layers": method.frozen_layers}
         tuning |= {"embeddings_frozen": method.embeddings_frozen}
     return saved_job(
-        case.loaded.model,
-        case.loaded.cluster,
-        case.software.name,
+        case.loaded,
         job.layout,
         tuning={**tuning, **(rl or {})},
         command=command_of(asked),

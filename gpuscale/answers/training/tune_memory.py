@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import Question, refuse_others
-from gpuscale.answers.saved import command_of, inputs_of, launched, said_by, told
+from gpuscale.answers.saved import command_of, inputs_of, said_by, startable, told
 from gpuscale.answers.summary import (
     Peak,
     changed,
@@ -214,8 +214,7 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
         answered_no=not r.fits,
         terms=tune_words.memory_terms(case, trial.job, r.expected),
         csv_table=table,
-        job=lambda: kept_job(asked, case, trial),
-        launch=launched(lambda: kept_job(asked, case, trial)),
+        **startable(lambda: kept_job(asked, case, trial)),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuscale.answers.ask import refuse_others
 from gpuscale.answers.money import bill_of, rate_of
-from gpuscale.answers.saved import launched, said_by, told
+from gpuscale.answers.saved import said_by, startable, told
 from gpuscale.answers.summary import changed, figures_of
 from gpuscale.answers.training import tune_words
 from gpuscale.answers.training.asked import Memory
@@ -294,8 +294,7 @@ def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told
         answered_no=not r.fits,
         terms=plan_terms(case, trial, r),
         csv_table=option_table(r),
-        job=lambda: kept_job(asked, case, trial),
-        launch=launched(lambda: kept_job(asked, case, trial)),
+        **startable(lambda: kept_job(asked, case, trial)),
     )
 
 
