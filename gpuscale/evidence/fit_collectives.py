@@ -194,34 +194,24 @@ class CollectiveFit:
         return not self.inner or self.link.startswith("pcie")
 
 
+SCALES: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
+    "log": (math.log, math.exp),
+    "log-1": (lambda v: math.log(v - 1.0), lambda v: 1.0 + math.exp(min(v, 5.0))),
+    "frac": (math.log, lambda v: min(1.0, math.exp(v))),
+    "positive": (float, lambda v: max(0.0, v)),
+}
+"""Scale of a parameter -> what a fit moves in its place, and the way back into its range."""
+
+
 def to_vector(c: OpCalibration) -> Vector:
     """Free parameters on the scales of `PRIORS`."""
-    out = []
-    for name, (scale, _) in PRIORS.items():
-        v = float(getattr(c, name))
-        if scale == "log":
-            v = math.log(v)
-        elif scale == "log-1":
-            v = math.log(v - 1.0)
-        elif scale == "frac":
-            v = math.log(v)
-        out.append(v)
-    return out
+    return [SCALES[scale][0](float(getattr(c, name))) for name, (scale, _) in PRIORS.items()]
 
 
 def from_vector(x: Sequence[float]) -> OpCalibration:
     """Inverse of `to_vector`, held to the ranges."""
-    values: dict[str, Any] = {}
-    for (name, (scale, _)), v in zip(PRIORS.items(), x, strict=True):
-        if scale == "log":
-            v = math.exp(v)
-        elif scale == "log-1":
-            v = 1.0 + math.exp(min(v, 5.0))
-        elif scale == "frac":
-            v = min(1.0, math.exp(v))
-        else:
-            v = max(0.0, v)
-        values[name] = v
+    parameters = zip(PRIORS.items(), x, strict=True)
+    values: dict[str, Any] = {name: SCALES[scale][1](v) for (name, (scale, _)), v in parameters}
     return OpCalibration(**values)
 
 

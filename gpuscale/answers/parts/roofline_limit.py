@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import fields_of
@@ -269,21 +269,17 @@ def need_of(value: float | int | None, option: str, axis: str) -> Any:
 
 SOURCE = 'How to Scale Your Model, GPU chapter, "Rooflines for LLM scaling on GPUs"'
 
-_DP = "batch_tokens gpus nodes hidden ffn matrices experts top_k spans"
-_EP = "batch_tokens gpus hidden ffn matrices top_k ep max_nodes dispatch_bytes"
-USED = {
-    "dp": _DP.split(),
-    "moe-dp": _DP.split(),
-    "fsdp": f"{_DP} micro_batches".split(),
-    "tp": "batch_tokens hidden ffn matrices heads tp".split(),
-    "ep": _EP.split(),
-    "pp": "batch_tokens hidden pp layers micro_batches".split(),
-    "cp": "seq_len cp heads kv_heads".split(),
-}
-"""Axis -> the numbers that its limit depends on."""
 
-NUMBERS = tuple(dict.fromkeys(("tp", *(name for used in USED.values() for name in used), "spans")))
-"""Fields of a question that one limit or another depends on."""
+class Told:
+    """Numbers of a question, and which of them an answer took."""
+
+    def __init__(self, asked: Roofline) -> None:
+        self.asked, self.taken = asked, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        """Give the number of that name."""
+        self.taken.add(name)
+        return getattr(self.asked, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,17 +290,22 @@ class LimitAnswer:
     rows: tuple[Limit, ...]
 
 
-def unused(x: Roofline, axis: str) -> tuple[str, ...]:
+OTHERWISE = ("compare", "clock", "dtype", "scope")
+"""Options of the question that are no numbers of a limit."""
+
+
+def unused(x: Roofline, axis: str, taken: Collection[str]) -> tuple[str, ...]:
     """Warn of options that do not enter the answer.
 
     >>> from gpuscale.answers.parts.roofline import Roofline
-    >>> unused(Roofline("tp", ffn=28672, experts=8), "tp")
+    >>> unused(Roofline("tp", ffn=28672, experts=8), "tp", {"ffn"})
     ('--experts does not enter `roofline tp`',)
     """
     flags = [
         f"--{name.replace('_', '-')}"
-        for name, (field, _) in fields_of(type(x)).items()
-        if name in NUMBERS and getattr(x, name) != field.default and name not in USED[axis]
+        for name, (field, argument) in fields_of(type(x)).items()
+        if name in vars(type(x)) and not argument and name not in (*OTHERWISE, *taken)
+        if getattr(x, name) != field.default
     ]
     return tuple(f"{flag} does not enter `roofline {axis}`" for flag in flags)
 
@@ -354,7 +355,8 @@ def _term(axis: str, r: Limit) -> Term:
 def axis_document(loaded: Loaded, axis: str, asked: Roofline, dtype: str) -> Document:
     """One axis' limits as a table; a limit that the job exceeds answers no."""
     links = axis_links(loaded, dtype)
-    rows = AXES[axis](asked, links, axis)
+    told: Any = Told(asked)
+    rows = AXES[axis](told, links, axis)
     if asked.scope and axis in ("dp", "fsdp", "moe-dp", "tp"):
         rows = [r for r in rows if r.scope == asked.scope] or rows
     title = (
@@ -371,11 +373,11 @@ def axis_document(loaded: Loaded, axis: str, asked: Roofline, dtype: str) -> Doc
             target=axis,
             catalogue=asked.catalogue,
             dtype=dtype,
-            **{k: v for k in NUMBERS if (v := getattr(asked, k)) is not None},
+            **{k: v for k in sorted(told.taken) if (v := getattr(asked, k)) is not None},
         ),
         result=LimitAnswer(links.peak, tuple(rows)),
         blocks=[Text(title), _table(rows), *changed(loaded)],
-        warnings=(*loaded.warnings, *unused(asked, axis)),
+        warnings=(*loaded.warnings, *unused(asked, axis, told.taken)),
         answered_no=exceeded,
         terms=tuple(_term(axis, r) for r in rows if r.formula),
     )
