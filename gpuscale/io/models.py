@@ -153,7 +153,8 @@ def _by_name(arg: str) -> LoadedModel:
     name = _hub_name(arg)
     path = find_preset("model", name)
     if path is not None:
-        return _reaching(name, _seeing(name, _preset(path, path.stat().st_mtime_ns)))
+        found = _seeing(name, _preset(path, path.stat().st_mtime_ns))
+        return _reaching(name, _shaped(name, found, path.stem))
     if name != arg:
         from gpuscale.io.this_machine import cached_config
 
@@ -186,6 +187,16 @@ def _seeing(name: str, found: LoadedModel) -> LoadedModel:
         return found
     told = f"{name[:100]}: its language model, {found.spec.name}; the vision tower is not counted"
     return LoadedModel(found.spec, (*found.warnings, told), found.origin)
+
+
+def _shaped(name: str, found: LoadedModel, stem: str) -> LoadedModel:
+    """Say it where a name is no other spelling of the preset's: a model with its layers."""
+    typed, own = ({*re.findall(r"[a-z]+|[\d.]+", n)} for n in (name.lower(), stem))
+    alike = re.sub(r"\W|_", "", name.lower()) == re.sub(r"\W|_", "", stem)
+    if alike or found.warnings or typed <= own or own <= typed:
+        return found
+    told = f"{name[:100]}: answered with the layers of {stem}"
+    return LoadedModel(found.spec, (told,), found.origin)
 
 
 def _reaching(name: str, found: LoadedModel) -> LoadedModel:

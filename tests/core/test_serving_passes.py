@@ -8,7 +8,7 @@ import pytest
 from gpuscale.core.serving import exchange, forward
 from gpuscale.core.serving.forward import SMALL_KERNELS, layer_time_s, overlap_frac, pass_time
 from gpuscale.core.serving.records import Batch, Kernels, PassTime, Replica, ServingSoftware
-from gpuscale.core.serving.replica import decode_time_s, serving_layout
+from gpuscale.core.serving.replica import decode_time_s
 from gpuscale.core.serving.scaling import windows_of
 from gpuscale.io.models import load_model
 
@@ -207,13 +207,9 @@ def test_collectives_go_twice_as_long_in_a_model_and_cross(monkeypatch):
 # --- ideal forms, windows ------------------------------------------------------------------------
 
 
-def test_ideal_decode_and_degrees():
+def test_ideal_decode():
     assert decode_time_s(12.0, 1.0, 2, 3.0, 1e9) == 2.0
     assert decode_time_s(1.0, 12.0, 2, 1e9, 3.0) == 2.0
-    assert [serving_layout(n, 8) for n in (1, 4, 8, 24)] == [(1, 1), (4, 1), (8, 1), (8, 3)]
-    for bad in ((0, 8), (8, 0), (12, 8)):
-        with pytest.raises(ValueError, match="at least 1|do not fill"):
-            serving_layout(*bad)
 
 
 def test_a_lag_of_two_windows():

@@ -12,7 +12,7 @@ from gpuscale.answers.serve import measured
 from gpuscale.answers.serve.blocks import details_of, head, inputs_of
 from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.helps import version_decides
-from gpuscale.answers.serve.launch import benchmark_line, launch_lines, own_length
+from gpuscale.answers.serve.launch import benchmark_line, launch_lines, own_length, too_many_states
 from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow, terms_of
 from gpuscale.answers.serve.summary import age_text, habits_line, serve_summary, taken_of
@@ -114,7 +114,7 @@ def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> 
     if edge := measured.at_the_edge(case, best.candidate.what):
         result = replace(result, fits=False, meets=False)
         said = f"{edge} {said}"
-    elif own := own_length(asked, best):
+    elif own := f"{own_length(asked, best)} {too_many_states(asked, best)}".strip():
         bare = not (asked.input or _loaded(asked) or asked.ttft or asked.tpot)
         said = f"{own} {said}" if bare else f"{said} {own}"
         if bare:  # what is asked is whether it runs as it comes

@@ -48,6 +48,11 @@ def helps(asked: Serve, case: ServeCase, best: FoundReplica) -> list[Point]:
     tried = {f"--weights {f}": replace(asked, weights=f, disagg=None) for f in formats}
     if what.replica.kv_format == "bf16":
         tried["--kv fp8"] = replace(asked, kv="fp8", disagg=None)
+    inside, r = case.loaded.cluster.scaleup_domain_gpus, what.replica
+    if r.tp > inside:
+        stages = r.tp // inside
+        split = replace(asked, tp=inside, pp=stages, ep=None, disagg=None)
+        tried[f"--tp {inside} --pp {stages}"] = split
     gains, now = [], _rate(asked, case, what, best.copies)
     for change, other in tried.items():
         same = _same_layout(asked, other, case, best)
@@ -96,7 +101,8 @@ def _same_layout(asked: Serve, other: Serve, case: ServeCase, best: FoundReplica
         own = cases.case_of(other)
         ways = (own, tightened(other, own)) if case.tight else (own,)
         found = [c for way in ways for c in cases.candidates(other, way)]
-        alike = (c.what for c in found if c.label == best.candidate.label and c.what.fits)
+        same = best.candidate.label  # or the one that is given by hand
+        alike = (c.what for c in found if cases.by_hand(other) or c.label == same and c.what.fits)
         layouts = [what for what in alike if isinstance(what, Service)]
         return max(layouts, key=lambda s: _rate(asked, case, s, best.copies), default=None)
     return None

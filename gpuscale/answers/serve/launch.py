@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve.measured import kv_tokens
 from gpuscale.core.serving.disaggregated import PooledService
+from gpuscale.core.serving.memory import state_blocks
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
@@ -59,13 +60,17 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
     r, weights, most = s.replica, found.candidate.weights, found.load
     model = shlex.quote(checkpoint(asked.model, case.model, weights))
     wanted = rounded_up(most.most_sequences if most else 0)
-    sequences = min(wanted, int(s.scheduler.max_sequences)) if case.tight else wanted
+    holds = s.scheduler.max_sequences if case.tight else math.inf
+    if s.site.software.counts_states:
+        holds = min(holds, state_blocks(s.model, r, s.room.cache_bytes) / BLOCKS_ERROR)
+    sequences = int(min(wanted, max(1.0, holds)))
     share = s.site.software.memory.utilisation_frac if asked.memory_frac or case.tight else 0
     kind, n = asked.draft.kind if asked.draft else "", r.drafts.n_tokens if r.drafts else 0
     offload = s.tuning.extras.offload if s.tuning.extras else None
     away = math.ceil(offload.frac * s.model.n_layers) if offload else 0
     slots = max(1, min(sequences, asked.concurrency or 1))
-    each = asked.context or 1 << math.ceil(math.log2(max(512.0, s.demand.contexts.high)))
+    longest = s.demand.inputs.most + s.demand.outputs.most
+    each = asked.context or 1 << math.ceil(math.log2(max(512.0, longest)))
     return {
         "model": model,
         "file": shlex.quote(gguf(asked.model, weights)),
@@ -118,6 +123,29 @@ def own_length(asked: Serve, found: FoundReplica) -> str:
     return (
         f"vLLM refuses the model's own {s.model.max_position:,} tokens here (the cache holds "
         f"{kv_tokens(s):,.0f}); with --max-model-len {length} it starts."
+    )
+
+
+BLOCKS_ERROR = 1.15
+"""Of an estimate of blocks: vLLM prints 939 and 556 for Qwen3.8-27B on 96 GB (recipes pull request
+831), 856 for Qwen3.6-27B-FP8 on H100 (551), 524 for Nemotron 3 Super on two; 1,054, 640, 808, 574
+are said."""
+
+
+def too_many_states(asked: Serve, found: FoundReplica) -> str:
+    """Say where vLLM refuses to start with its number of sequences; nothing where it does not."""
+    s = found.candidate.what
+    if isinstance(s, PooledService) or asked.draft or not s.site.software.counts_states:
+        return ""
+    most = asked.max_seqs or s.site.software.max_sequences
+    blocks = state_blocks(s.model, s.replica, s.room.cache_bytes)
+    if most <= blocks / BLOCKS_ERROR:
+        return ""
+    return (
+        f"vLLM {'' if most > BLOCKS_ERROR * blocks else 'probably '}refuses "
+        f"{'--max-num-seqs' if asked.max_seqs else 'its own'} {most:,.0f} sequences here (the "
+        f"cache has about {blocks:,.0f} blocks, and each state takes one); with --max-num-seqs "
+        f"{1 << int(math.log2(max(1.0, blocks / BLOCKS_ERROR)))} it starts."
     )
 
 

@@ -251,6 +251,10 @@ def _cached(hit_frac: float) -> list[tuple[str, str, str]]:
     return [("prefix cache", f"{100 * hit_frac:.0f} % of the prompt tokens", "found in it")]
 
 
+def _times(found: Latency) -> str:
+    return f"{ms(found.p50_s)}/{ms(found.p95_s)}/{ms(found.p99_s)} ms"
+
+
 def _blocks(case: cases.ServeCase, r: TraceAnswer, missed: tuple[str, ...]) -> list[Any]:
     """Sentence, facts, and windows as a table (CSV has all of them)."""
     limits = limits_text(Wanted(case.limits))
@@ -260,6 +264,7 @@ def _blocks(case: cases.ServeCase, r: TraceAnswer, missed: tuple[str, ...]) -> l
     step = max(1, math.ceil(len(r.windows) / SHOWN_WINDOWS))
     money = "" if r.usd_fixed is None else f", {r.usd_fixed:,.0f} USD"
     less = "" if r.usd_scaled is None else f", {r.usd_scaled:,.0f} USD"
+    fixed, ahead = (f"{figure(h)} GPU-hours" for h in (r.gpu_hours_fixed, r.gpu_hours_scaled))
     facts = [
         (
             "requests",
@@ -272,28 +277,12 @@ def _blocks(case: cases.ServeCase, r: TraceAnswer, missed: tuple[str, ...]) -> l
             f"{figure(r.at_most_per_s)}/s",
             f"{r.label}, at most{' within ' + limits if limits else ''}",
         ),
-        (
-            "TTFT p50/p95/p99",
-            f"{ms(r.ttft.p50_s)}/{ms(r.ttft.p95_s)}/{ms(r.ttft.p99_s)} ms",
-            "as simulated",
-        ),
+        ("TTFT p50/p95/p99", _times(r.ttft), "as simulated"),
         *_cached(r.prefix_hit_frac),
-        ("TPOT p50/p95/p99", f"{ms(r.tpot.p50_s)}/{ms(r.tpot.p95_s)}/{ms(r.tpot.p99_s)} ms", ""),
-        (
-            "always the peak",
-            f"{figure(r.gpu_hours_fixed)} GPU-hours",
-            f"{r.replicas_peak} replicas{money}",
-        ),
-        (
-            "scaled ahead",
-            f"{figure(r.gpu_hours_scaled)} GPU-hours",
-            f"{r.replicas_mean:.1f} replicas mean, {r.n_starts} starts{less}",
-        ),
-        (
-            "scaled on demand",
-            f"{100 * r.late_frac:.1f} % late",
-            "requests that meet too few replicas",
-        ),
+        ("TPOT p50/p95/p99", _times(r.tpot), ""),
+        ("always the peak", fixed, f"{r.replicas_peak} replicas{money}"),
+        ("scaled ahead", ahead, f"{r.replicas_mean:.1f} replicas mean, {r.n_starts} starts{less}"),
+        ("scaled on demand", f"{100 * r.late_frac:.1f} % late", "requests that meet too few"),
     ]
     return [
         Text(

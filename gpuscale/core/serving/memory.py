@@ -7,6 +7,7 @@ section 4.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 from gpuscale.core.bounds import Among, Fraction, Measured, Within
@@ -228,6 +229,22 @@ def cache_bytes_per_sequence(model: ModelSpec, replica: Replica, tokens: float) 
         state = c.state_elements * STATE_BYTES_PER_ELEMENT + c.conv_elements * element
         total += group.n * (kept * element + state) / group.mixer.cache_shards(replica.tp)
     return total / replica.pp
+
+
+def state_blocks(model: ModelSpec, replica: Replica, cache_bytes: float) -> float:
+    """Blocks of vLLM's cache where layers keep states; without such layers as many as one likes.
+
+    A page of every layer is as large as a state, and a block has a page of as many layers as the
+    kind of the fewest has: of the others it holds several blocks (vLLM, `kv_cache_utils.py`).
+    """
+    element, layers, state = element_bytes("bf16"), Counter[str](), 0.0
+    for group in model.layer_groups:
+        c = group.mixer.cache()
+        layers[group.mixer.kind] += group.n
+        one = c.state_elements * STATE_BYTES_PER_ELEMENT + c.conv_elements * element
+        state = max(state, one / group.mixer.cache_shards(replica.tp))
+    fewest = min(layers.values()) / replica.pp
+    return cache_bytes / (fewest * state) if state else math.inf
 
 
 KWON = "Kwon et al. 2023 (arXiv:2309.06180), section 4"

@@ -155,6 +155,7 @@ class ServingSoftware:
     gather_passes: int = 0  # that a prompt waits at most until each attention rank has one
     chunk_tokens: FromOne = 8192.0  # prompt tokens of one pass
     max_sequences: FromOne = 2048.0  # decoding sequences of one attention group
+    counts_states: bool = False  # it refuses to start with more sequences than states have blocks
     memory: EngineMemory = EngineMemory()
 
 

@@ -308,19 +308,3 @@ def decode_time_s(
     if min(tp, hbm_bytes_per_s, flop_per_s) <= 0:
         raise ValueError("tp and the peak rates must be positive")
     return max(read_bytes / (tp * hbm_bytes_per_s), flop / (tp * flop_per_s))
-
-
-def serving_layout(n_gpus: int, gpus_per_node: int) -> tuple[int, int]:
-    """TP and PP of one service instance: TP inside a node, PP across nodes.
-
-    >>> serving_layout(16, 8), serving_layout(4, 8)
-    ((8, 2), (4, 1))
-
-    vLLM documentation, "Distributed inference and serving".
-    """
-    if n_gpus < 1 or gpus_per_node < 1:
-        raise ValueError("n_gpus and gpus_per_node must be at least 1")
-    tp = min(n_gpus, gpus_per_node)
-    if n_gpus % tp:
-        raise ValueError(f"{n_gpus} GPUs do not fill nodes of {gpus_per_node}")
-    return tp, n_gpus // tp
