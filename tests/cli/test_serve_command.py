@@ -9,6 +9,8 @@ from running import invoke
 
 from gpuscale.answers.serve import reading
 from gpuscale.answers.serve.launch import checkpoint
+from gpuscale.core.serving.memory import state_blocks
+from gpuscale.core.serving.records import Replica
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
 from gpuscale.io.serving import older_engine
@@ -877,3 +879,66 @@ def test_a_file_of_a_model_is_served_from_its_folder(tmp_path, monkeypatch, file
     (tmp_path / file).touch()
     monkeypatch.chdir(tmp_path)
     assert checkpoint(file, load_model("llama3.1-8b").spec, "bf16") == folder
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [  # vllm-project/recipes pull requests 831 and 551: 939 and 856 blocks, it does not start
+        ("qwen3.8-27b --gpu rtx-pro-6000 --weights fp8 --engine vllm", "probably refuses its own"),
+        (
+            "qwen3.6-27b --gpu h100 --weights fp8 --engine vllm:0.20 --memory-frac 0.95",
+            "refuses its own",
+        ),
+    ],
+)
+def test_more_sequences_than_states_have_blocks(asked, told):
+    """A block is as large as a state; as many sequences as vLLM takes by itself have none."""
+    done = invoke("serve", *asked.split())
+    assert done.returncode == 1
+    assert f"{told} 1,024 sequences here" in done.stdout
+    assert "with --max-num-seqs 512 it starts" in done.stdout
+    assert "sequences here" not in invoke("serve", *asked.split(), "--max-seqs", "64").stdout
+    older = asked.replace("vllm:0.20", "vllm").replace("--engine vllm", "--engine vllm:0.18")
+    assert "sequences here" not in invoke("serve", *older.split()).stdout
+
+
+def test_blocks_of_states():
+    """vLLM 0.27 prints 108 blocks of 1.74 GiB for Qwen3.5 9B."""
+    qwen = load_model("qwen3.5-9b").spec
+    assert int(state_blocks(qwen, Replica(), 1.74 * 2**30)) == 108
+    assert state_blocks(load_model("llama3-8b").spec, Replica(), 1e9) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("qwen3.8-27b", "qwen3.5-27b"),
+        ("deepseek-r1", "deepseek-v3"),
+        ("glm-4.6", "glm-4.5"),
+        ("minimax-m2", "minimax-m2.5"),
+        ("llama-3.1-8b", ""),
+        ("qwen3-30b", ""),
+        ("gptoss-20b", ""),
+        ("phi-1-5", ""),
+    ],
+)
+def test_a_name_of_another_models_layers_is_told(name, layers):
+    said = f"{name}: answered with the layers of {layers}"
+    assert load_model(name).warnings == ((said,) if layers else ())
+
+
+def test_a_slot_of_llama_cpp_holds_the_longest_request():
+    given = ("--gpu", "4090", "--engine", "llama.cpp", "--concurrency", "4", "--output-len", "500")
+    (line,) = answer("llama3.1-8b", *given, "--input", "uniform:100,6000")["launch"]
+    assert "-c 32768 -np 4" in line
+
+
+def test_stages_are_told_beside_tp_over_nodes():
+    given = ("--gpu", "h100", "--gpus", "16", "--engine", "sglang", "--concurrency", "1")
+    done = invoke("serve", "deepseek-r1", *given)
+    assert "--tp 8 --pp 2: " in done.stdout
+
+
+def test_time_of_towers_is_said_not_to_be_counted():
+    done = invoke("serve", "qwen2.5-vl-7b", "--gpu", "h100", "--concurrency", "1")
+    assert "the time of its towers is not counted" in done.stderr

@@ -174,8 +174,6 @@ def _answers_with(text, before):
 
 
 BY_NAME = {  # everything that the answer depends on is a name or bits
-    "fp.e3m4",
-    "fp.e4m3",
     "si.mega",
     "si.giga",
     "si.tera",

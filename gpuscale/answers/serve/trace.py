@@ -265,6 +265,7 @@ def _blocks(case: cases.ServeCase, r: TraceAnswer, missed: tuple[str, ...]) -> l
     money = "" if r.usd_fixed is None else f", {r.usd_fixed:,.0f} USD"
     less = "" if r.usd_scaled is None else f", {r.usd_scaled:,.0f} USD"
     fixed, ahead = (f"{figure(h)} GPU-hours" for h in (r.gpu_hours_fixed, r.gpu_hours_scaled))
+    late = "requests that meet too few replicas"
     facts = [
         (
             "requests",
@@ -282,7 +283,7 @@ def _blocks(case: cases.ServeCase, r: TraceAnswer, missed: tuple[str, ...]) -> l
         ("TPOT p50/p95/p99", _times(r.tpot), ""),
         ("always the peak", fixed, f"{r.replicas_peak} replicas{money}"),
         ("scaled ahead", ahead, f"{r.replicas_mean:.1f} replicas mean, {r.n_starts} starts{less}"),
-        ("scaled on demand", f"{100 * r.late_frac:.1f} % late", "requests that meet too few"),
+        ("scaled on demand", f"{100 * r.late_frac:.1f} % late", late),
     ]
     return [
         Text(
