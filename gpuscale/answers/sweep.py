@@ -9,6 +9,7 @@ import fnmatch
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.ask import Question, Swept, fields_of
@@ -347,10 +348,6 @@ def document(
     )
 
 
-def _column(key: str) -> Column:
-    return Column(key, key, lambda value: amount(key, value))
-
-
 def _long(axes: tuple[SweptKey, ...], shown: list[str], points: list[SweepPoint]) -> Table:
     """One row per point; the answer and its note only where they say something."""
     # the table keeps raw values, for CSV
@@ -359,7 +356,7 @@ def _long(axes: tuple[SweptKey, ...], shown: list[str], points: list[SweepPoint]
         Column(axis.key, axis.key, known.__getitem__)
         for axis, known in zip(axes, labels, strict=True)
     ]
-    columns += [_column(key) for key in shown]
+    columns += [Column(key, key, partial(amount, key)) for key in shown]
     rows: list[Sequence[Any]] = [
         (*p.values.values(), *(p.numbers.get(key) for key in shown)) for p in points
     ]

@@ -184,10 +184,6 @@ def version_at(releases: Mapping[str, str], date: str) -> str:
     return until[-1] if until else known[0][0] if known else ""
 
 
-def _holds(habit: Habit, facts: Mapping[str, str]) -> bool:
-    return all(facts.get(name) in values for name, values in (habit.when or {}).items())
-
-
 def _covers(habit: Habit, version: str) -> bool:
     if not version:
         return not habit.before
@@ -212,7 +208,8 @@ def habits_of(
     """
     found: dict[str, Habit] = {}
     for habit in habits:
-        if _covers(habit, version) and _holds(habit, facts):
+        met = all(facts.get(name) in values for name, values in (habit.when or {}).items())
+        if met and _covers(habit, version):
             own = found.get(habit.field)
             if own is None or len(habit.when or ()) >= len(own.when or ()):
                 found[habit.field] = habit

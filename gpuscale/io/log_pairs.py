@@ -30,7 +30,9 @@ _JOINED = re.compile(r"[:=│>]\s?['\"\[(]?[-+]?\d")
 _CUT = re.compile(r" -+ |, | > |(?<![\w.])\d+\.\d+(?:\.\d+)*\s?")
 """What a key does not reach over: a rule, a comma, the figure before."""
 _ABOVE = re.compile(r"\((\w{1,5})\)\s?\|")
-_SPACED = re.compile(rf"(?<![\w/.])([A-Za-z][\w/]*(?:\([\w/]{{1,9}}\))?)(?: \.{{2,}})? {NUMBER}")
+_SPACED = re.compile(
+    rf"(?<![\w/.])([A-Za-z][\w/]*(?:\([\w/]{{1,9}}\))?)(?: \.{{2,}})? {NUMBER}(?:\s?(ms|us|s)\b)?"
+)
 _LISTED = re.compile(
     r"([A-Za-z][\w ()-]{0,40})\(([\w.]+(?:, ?[\w.]+)+)\)\s?[:=]\s?\[?"
     r"(\d[\d.]*[a-z]*(?:, ?\d[\d.]*[a-z]*)+)"
@@ -236,7 +238,7 @@ def _keyed(
             unit or "_" in hit[1] or name in same or re.match(r" \( *[\d.]+\)", text[hit.end() :])
         )
         if known and not any(a <= hit.start(2) < b for a, b in taken):
-            pair = named(hit[1], hit[2], None, same)
+            pair = named(hit[1], hit[2], hit[3], same)
             if pair is not None:
                 taken.append(hit.span(2))
                 yield pair

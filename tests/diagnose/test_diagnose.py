@@ -242,6 +242,26 @@ def test_a_served_model_is_held_against_the_model_of_serving():
     assert found["verdict"] == "fault"
 
 
+def test_a_run_of_rl_that_ran_out_is_held_against_its_plan():
+    found = asked("qwen3-0.6b", "--gpu", "a10", "--gpus", "8", "--software", "trl",
+                  "--method", "grpo", "--zero", "3", "--measured",
+                  "oom=second step", "--settings",
+                  "max_length=20480; per_device_train_batch_size=1")  # fmt: skip
+    assert found["causes"][0]["cause"] == "unfused-loss"
+
+
+def test_a_time_without_its_batch_asks_for_it():
+    found = asked("llama3-8b", "--gpu", "h100", "--gpus", "8", "--measured", "step_time=60 s")
+    assert found["verdict"] == "unknown" and "--global-batch" in found["asks"]
+
+
+def test_the_first_cause_is_of_the_verdict():
+    """A run worse than its interval without a sign is a fault, and so is the cause named first."""
+    found = asked("llama3-8b", "--gpu", "h100", "--gpus", "8", "--global-batch", "64",
+                  "--seq-len", "8192", "--measured", "step_time=11.6 s")  # fmt: skip
+    assert found["verdict"] == "fault" and found["causes"][0]["verdict"] == "fault"
+
+
 def test_old_software_is_said_before_the_machines_are_blamed():
     told = ("--kind", "network", "--measured", "busbw=5 GB/s; expected=25 GB/s")
     assert "of 2022" in invoke("diagnose", *told, "--settings", "NCCL 2.14.3").stdout

@@ -57,6 +57,11 @@ PRINTED = [  # a line as it is printed, a fact of it, its value in SI
         800.12,
     ),
     ("KV Cache is allocated. #tokens: 443000, K size: 27.1 GB, V size: 27.1 GB", "kv_tokens", 443000),
+    ("Epoch 0 [10/500] loss 3.2 Time: 12.1s Data: 11.0s", "data_time", 11.0),
+    ("Train: 0 [ 50/1251 ( 4%)] Loss: 6.9 Time: 11.843s, 86.46/s (12.0s) Data: 11.021 (11.2)", "data_time", 11.021),
+    ("Epoch: [0][16/5005]\tTime 67.619 (11.054)\tData 67.544 (10.785)\tLoss 6.9", "data_time", 67.544),
+    ("{'loss': 1.2, 'step': 10, 'data_load_time': 1.5, 'step_time': 2.0}", "data_time", 1.5),
+    ("step 10 | loss 3.2 | dt 1210.0ms | data 1100.0ms", "step_time", 1.21),
     ("Request Throughput (req/sec):                     43.2089", "requests_per_s", 43.2089),
     ("Mean TTFT (ms):                          18854.01", "ttft_mean", 18.85401),
     ("llama_perf_context_print:        eval time =   16162.68 ms /   255 runs   (   63.38 ms per token,    15.78 tokens per second)", "tokens_per_s", 15.78),
@@ -173,6 +178,11 @@ def test_a_hostile_line_takes_no_time(text):
 def test_bytes_of_any_kind_are_read(noise, printed):
     log = read_log(io.BytesIO(noise + b"\n" + printed[0].encode()[: len(noise)] + b"\n"))
     assert all(f.line >= 1 for f in log.all())
+
+
+def test_a_build_without_a_gpu_is_said():
+    assert read("FMA = 1 | F16C = 1 | BLAS = 0 | SSE3 = 1\n").text("gpu_backend") == "none"
+    assert read("FMA = 1 | F16C = 1 | BLAS = 1 | SSE3 = 1\n").text("gpu_backend") is None
 
 
 def test_rows_at_the_end_of_a_log_are_read_once():

@@ -194,9 +194,10 @@ def _figures(case: RunCase, f: Features) -> None:
             f["expected_text"] = figure.expected_text.lower()
     f["symptom_text"] = " ".join(x.name for x in case.figures)
     if case.main is not None and (ratio := case.main.ratio) is not None:
-        f["ratio"] = ratio
         if case.main.name == "memory":
             f["memory_over_expected"] = ratio
+        if case.main.name != "memory" or ratio > 1:
+            f["ratio"] = ratio
         if ratio > FAR and {x.quantity.symptom for x in case.figures} == {"mfu"}:
             f["only_mfu"] = "yes"
     if any(x.name == "oom" for x in case.figures) or re.search(r"\boom\b|out of memory", words):

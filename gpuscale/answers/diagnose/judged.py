@@ -47,10 +47,11 @@ def fitting(case: RunCase) -> Fitting:
             return Fitting(f"{gb(r.peak_bytes)} as told", fits if words else "")
         if case.kind in ("finetune", "rl") and (job := tuning_job(case)) is not None:
             answer: Any = job.answer()
-            points, e = {p.key: p for p in answer.summary}, answer.result.expected
+            points, r = {p.key: p for p in answer.summary}, answer.result
+            e = r.estimate.memory.policy if case.kind == "rl" else r.expected
             held, fit = points.get("held by"), points.get("would fit")
             shares = {"logits_share": e.logits_bytes, "kept_share": e.kept_bytes}
-            shares = {k: v / answer.result.peak_bytes for k, v in shares.items()}
+            shares = {k: v / r.peak_bytes for k, v in shares.items()}
             change = f"{fit.value} {fit.note}" if fit else ""
             return Fitting(held.note if held else "", change, shares)
     return Fitting()
@@ -140,6 +141,7 @@ ASKER_SPREAD = 0.35
 """Standard deviation of ln of what people expect."""
 NO_MODEL = "which model it is (--model), on which GPUs (--gpu, --gpus): what it takes there decides"
 NO_GPU = "which GPU it is (--gpu): what the same job takes there decides first"
+NO_BATCH = "how many sequences a step has (--global-batch), and how long they are (--seq-len)"
 NO_FIGURE = 0.6
 AS_TOLD, BETTER = 1.3, 0.4
 """Times worse than the planner says up to which a run is as it was told to be; below the second it
@@ -192,13 +194,13 @@ def diagnosed(asked: Diagnose) -> Answered:
         as_told="ratio" not in features and "as_told" in features,
     )
     verdict, share = verdict_of(judged)
-    leading = sorted(judged[:NAMED], key=lambda j: j.verdict != verdict)
-    named = _named(case, leading, model, factors)
     compared = ratio is not None or any(f.expected_text for f in case.figures)
     of = [j for j in (judged[:NAMED] if case.figures else judged) if j.speaks_for]
     told = any(j.verdict == verdict for j in of)
     if not told and verdict == "normal" and model and model.ratio > 1 and not model.inside:
         verdict, share = "fault", 1.0 - share  # worse than the interval, and nothing excuses it
+    leading = sorted(judged[:NAMED], key=lambda j: j.verdict != verdict)
+    named = _named(case, leading, model, factors)
     if not (told or compared):
         verdict, share = "unknown", 0.0  # how often each is the cause is no answer about this run
         named = ()
@@ -318,6 +320,9 @@ def _asks(case: RunCase, judged: list[Judged], features: Features) -> str:
             return NO_MODEL
         if not (case.gpu_name or case.cluster):
             return NO_GPU
+        batch = case.number("global_batch") or case.number("micro_batch") or case.number("batch")
+        if case.main and case.main.name in ("step_time", "steps_per_s") and not batch:
+            return NO_BATCH
     if not judged or judged[0].probability >= SURE:
         return ""
 

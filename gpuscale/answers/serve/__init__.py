@@ -28,10 +28,6 @@ PROMPT_TOKENS = 1024.0
 """Of a prompt where neither its length nor a context is given."""
 
 
-def _share(value: Any, label: str) -> float:
-    return values.quantity(value, "frac", label, most=0.99, zero=True)
-
-
 def _launches(value: Any, label: str) -> tuple[str, ...]:
     given = value.split(",") if isinstance(value, str) else list(value)
     found = tuple(str(v).strip().lower() for v in given)
@@ -162,7 +158,9 @@ class Serve(options.Machine, Priced, Swept):
         reading.acceptance,
     )
     prefix_hit: Converted[float, Value] = Converted(
-        "Share of the prompt tokens found in the prefix cache.", 0.0, _share
+        "Share of the prompt tokens found in the prefix cache.",
+        0.0,
+        lambda value, label: values.quantity(value, "frac", label, most=0.99, zero=True),
     )
     lora: Converted[Adapters | None, str] = Converted(
         "Adapters in memory, e.g. rank=16,n=8.", None, reading.adapters
