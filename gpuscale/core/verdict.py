@@ -51,6 +51,7 @@ class Spread:
     odd_said: float = 0.0  # the same where all are said
     odd_bias: float = 0.0  # of such jobs, in ln, as bias and floor
     odd_width: float = 1.0
+    host_width: float = 0.0  # of the memory of hosts, where nothing was said of it
 
     def width(self, family_factor_80: float, far: Iterable[str] = ()) -> float:
         """Width of a job: of its family's interval and of what was measured less. [1]."""
@@ -79,6 +80,18 @@ class Spread:
         own = probability(cases, usable_bytes, width, self.bias)
         other = probability(cases, usable_bytes, wide, self.odd_bias)
         return (1.0 - odd) * own + odd * other
+
+
+    def on_host(self, needed_bytes: float, room_bytes: float, *, told: bool) -> float:
+        """Probability that the hosts hold what lies on them. [1].
+
+        `room_bytes`: of a node, as it was told, else what is usual.
+
+        >>> Spread(host_width=0.7).on_host(1e12, 1e12, told=False)
+        0.5
+        """
+        width = self.floor if told else self.host_width
+        return below(math.log(room_bytes / needed_bytes) / width)
 
 
 @dataclass(frozen=True, slots=True)

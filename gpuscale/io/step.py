@@ -117,6 +117,7 @@ def spread() -> Spread:
         odd_said=float(odd["said"]),
         odd_bias=float(odd["bias"]),
         odd_width=float(odd["width"]),
+        host_width=float(table["host"]["width"]),
     )
 
 

@@ -17,7 +17,6 @@ from gpuscale.core.finetune.bench import (
     enough,
     fastest,
     fewest_gpus,
-    host_bytes_per_node,
     largest_micro_batch,
     longest_seq_len,
     remedies,
@@ -110,7 +109,7 @@ def test_the_fewest_gpus():
 def known(monkeypatch):
     """Memory of 10 bytes, intervals a quarter wide; the step asked for is returned."""
     monkeypatch.setattr(
-        benches, "finetune_memory", lambda *a: SimpleNamespace(total_bytes=10.0, host_bytes=1e9)
+        benches, "finetune_memory", lambda *a: SimpleNamespace(total_bytes=10e9, host_bytes=1e9)
     )
     monkeypatch.setattr(
         benches,
@@ -118,9 +117,9 @@ def known(monkeypatch):
         lambda model, j, *site, useful_frac=1.0: (j.layout.seq_len, useful_frac),
     )
 
-    def made(usable=10.0, mean=None, end=0):
+    def made(usable_gb=10.0, mean=None, **other):
         p = replace(IDEAL, interval_factor_80=1.25)
-        return Bench(LLAMA, None, lambda j: (None, None, p), usable, 8, mean, end=end)
+        return Bench(LLAMA, None, lambda j: (None, None, p), 1e9 * usable_gb, 8, mean, **other)
 
     return made
 
@@ -131,9 +130,13 @@ def test_the_end_of_the_interval_must_fit(known):
     trial = known(10.0).trial(job(dp=4))
     assert trial.fits and trial.interval_factor_80 == 1.25
     assert not known(9.9).trial(job()).fits
+    for has, fits in ((22e9, True), (21.9e9, False)):  # of a node, four GPUs
+        at = known(host_bytes=has)
+        assert at.fits(job(dp=4)) == at.trial(job(dp=4)).fits == fits
     for dp, local in ((4, 4), (16, 8)):
-        tried = Trial(job(dp=dp), trial.memory, None, 1.0, 1.0)
-        assert host_bytes_per_node(tried, 8) == local * (1.5e9 + 4e9)
+        bench = known(10.0)
+        assert bench.host_bytes_per_node(job(dp=dp), trial.memory) == local * (1.5e9 + 4e9)
+        assert bench.host_room_bytes(job(dp=dp)) == local * 256e9
 
 
 def test_rows_are_padded_to_the_longest_of_a_micro_batch(known):
@@ -199,8 +202,8 @@ def tried(j, usable=0.0):
     total += 4.0 * ("optimizer" not in j.offload) + 3.0 * ("parameters" not in j.offload)
     total += 40.0 * j.layout.seq_len / 1000 + 16.0 / j.layout.dp
     step = SimpleNamespace(step_s=1000.0 - total)
-    memory = SimpleNamespace(total_bytes=total)
-    return SimpleNamespace(job=j, memory=memory, step=step, fits=total <= usable)
+    memory = SimpleNamespace(total_bytes=total, host_bytes=0.0)
+    return Trial(j, memory, step, usable, 1.25)
 
 
 def site(_):
@@ -286,8 +289,22 @@ def test_what_may_not_fit_needs_a_tenth_of_the_card():
         legal=lambda _: True,
     )
     assert enough(bench, start).name == "micro-batch"
-    start.fits = False
-    assert enough(bench, start).name == "loss"
+    assert enough(bench, replace(start, host_short=True)).name == "loss"
+
+
+def test_where_hosts_are_short_what_lies_there_must_go():
+    short = replace(tried(job(), 200.0), host_short=True)
+    less = SimpleNamespace(total_bytes=5.0, host_bytes=-1.0)
+
+    def at(j):
+        done = tried(j, 200.0)
+        eight = j.optimizer.name != "adamw"
+        return replace(done, memory=less) if eight else replace(done, host_short=True)
+
+    bench = SimpleNamespace(
+        moves=lambda _: True, gpus_per_node=8, trial=at, usable_bytes=200.0, legal=lambda _: True
+    )
+    assert [r.name for r in remedies(bench, short)] == ["optimizer"]
 
 
 def test_the_closest_of_jobs_that_fit_nowhere_takes_the_least_memory():

@@ -140,7 +140,8 @@ class Asking:
             )
             return self.memory(case, own, job).total_bytes
 
-        return verdict_of(case, case.job, peak_bytes=peak_bytes)
+        host = self.memory(case, rl, case.job).host_bytes_per_node
+        return verdict_of(case, case.job, peak_bytes=peak_bytes, host_bytes=host)
 
     def memory(self, case: FinetuneCase, rl: RlJob, job: Job) -> RlMemory:
         """Memory of a training GPU."""
@@ -306,8 +307,7 @@ def _document(
     bill = None
     if command == "plan":
         bill = bill_of(asking.typed, cluster, time_s, e.n_gpus, given=price, tokens=tokens)
-    has, local = asking.asked.host_memory, min(case.bench.gpus_per_node, e.n_gpus)
-    short = short_of_host(e.memory.host_bytes_per_node, has, local)
+    short = short_of_host(e.memory.host_bytes_per_node, case.bench, case.job)
     verdict = asking.verdict(case, rl)
     width = asking.costs.interval_factor_80
     low_s, high_s, length = asking.lengths_decide(case, rl, e)
@@ -317,7 +317,7 @@ def _document(
         e,
         e.step,
         case.job,
-        fits=verdict.fits and e.rolls_out and not (short and has),
+        fits=verdict.fits and e.rolls_out,
         step_low_s=low_s / width,
         step_high_s=high_s * width,
         samples_per_s=rl.samples / e.step.step_s,
@@ -343,7 +343,7 @@ def _laid_out(
 ) -> Document:
     """Lay the answer out."""
     e = r.estimate
-    if not r.fits and e.rolls_out and not e.fits and not (short and asking.asked.host_memory):
+    if not r.fits and e.rolls_out and not e.fits and not short:
         short += asking.enough(case, rl)
     said = _answer(case, rl, e, r, short)
     summary = rl_blocks.rl_summary(case, rl, r, e, said)

@@ -222,6 +222,7 @@ def _bench(asked: Memory, loaded: Loaded, own: SoftwareSpec, judge: SoftwareSpec
         mean_tokens=asked.mean_len,
         packed=asked.packing,
         grouped=asked.group_by_length,
+        host_bytes=asked.host_memory,
         legal=lambda job: is_legal(loaded.model, judge, job.layout, _trained(asked, job)),
     )
 

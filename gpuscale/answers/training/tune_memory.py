@@ -125,7 +125,6 @@ def _result(
 ) -> TuningMemory:
     pushed = tuple(case.unsaid) if asked.max else ()  # to the limit, with all that is taken
     verdict = verdict_of(case, case.job, pushed)
-    host_bytes = b.host_bytes_per_node(trial, case.bench.gpus_per_node)
     bench, job, model = case.bench, case.job, case.loaded.model
     memory, ideal = trial.memory, finetune_memory(case.loaded.model, bench.facts, job, IDEAL)
     mends = None
@@ -139,7 +138,6 @@ def _result(
         memory,
         trial.step,
         job.layout,
-        fits=verdict.fits and not tune_words.short_of_host(host_bytes, asked.host_memory),
         enough=mends,
         step_low_s=low_s,
         step_high_s=high_s,
@@ -152,7 +150,7 @@ def _result(
         memory_interval_factor_80=trial.interval_factor_80,
         nvidia_smi_bytes=memory.total_bytes,
         ideal_total_bytes=ideal.total_bytes,
-        host_bytes_per_node=host_bytes,
+        host_bytes_per_node=bench.host_bytes_per_node(job, memory),
         trained_params=counts(model, job.method).trained_params,
         longest_seq_len=b.longest_seq_len(bench, job),
         largest_micro_batch=b.largest_micro_batch(bench, job),
@@ -183,13 +181,12 @@ def _cards(case: FinetuneCase, trial: Trial) -> tuple[Card, ...]:
 
 def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) -> Document:
     words, n_gpus = tune_words.trained_words(trial.job), r.layout.n_gpus
-    local = min(case.bench.gpus_per_node, n_gpus)
-    short = tune_words.short_of_host(r.host_bytes_per_node, asked.host_memory, local)
+    short = tune_words.short_of_host(r.host_bytes_per_node, case.bench, trial.job)
     table = _parts_table(case, r)
-    said = tune_words.verdict_text(case, words, r, n_gpus)
+    said = tune_words.verdict_text(case, words, r, n_gpus) + short
     if r.enough and not r.fits:
         said += f"; fits with {r.enough.words} ({gb(r.enough.total_bytes)})"
-    summary = memory_summary(asked, case, trial.job, r, f"{said}{short}.")
+    summary = memory_summary(asked, case, trial.job, r, f"{said}.")
     remedy: list[Block] = [remedy_table(r.remedies)] if r.remedies else []
     if not r.remedies and not trial.fits:
         remedy = [Text("nothing on the list of changes makes it fit this GPU")]

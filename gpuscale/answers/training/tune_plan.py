@@ -38,7 +38,6 @@ from gpuscale.core.finetune.bench import (
     Trial,
     closest,
     fastest,
-    host_bytes_per_node,
     remedies,
 )
 from gpuscale.core.finetune.bench import changed as changed_job
@@ -210,7 +209,7 @@ def _option(asked: Plan, case: FinetuneCase, trial: Trial, tokens: float) -> Opt
         usd_per_gpu_hour=price,
         price_origin=", ".join(filter(None, (rate.kind, rate.origin, rate.as_of))) if rate else "",
         cost_usd=None if price is None else rental_usd(layout.n_gpus, run_s, price),
-        host_bytes_per_node=host_bytes_per_node(trial, case.bench.gpus_per_node),
+        host_bytes_per_node=case.bench.host_bytes_per_node(trial.job, trial.memory),
     )
 
 
@@ -238,7 +237,7 @@ def _result(
     low_s, high_s = case.step_ends_s(trial)
     alone = len(options) == 1 and len(_places(asked)) == 1
     bold = bolder(asked, case, trial) if alone else None
-    verdict, c_host = verdict_of(case, trial.job, CHOSEN), chosen.host_bytes_per_node
+    verdict = verdict_of(case, trial.job, CHOSEN)
     return made_of(
         TuningPlan,
         verdict,
@@ -246,7 +245,6 @@ def _result(
         trial,
         trial.step,
         trial.job,
-        fits=verdict.fits and not tune_words.short_of_host(c_host, asked.host_memory),
         tokens=tokens,
         chosen=chosen,
         maturity=case.maturity,
@@ -268,8 +266,7 @@ def _result(
 
 
 def _document(asked: Plan, case: FinetuneCase, trial: Trial, r: TuningPlan, told: str) -> Document:
-    local = min(case.bench.gpus_per_node, r.n_gpus)
-    short = tune_words.short_of_host(r.chosen.host_bytes_per_node, asked.host_memory, local)
+    short = tune_words.short_of_host(r.chosen.host_bytes_per_node, case.bench, trial.job)
     said = plan_answer(case, trial, r, short)
     summary = plan_summary(case, trial, r, said, told)
     parts = [(label, v, gb(v)) for label, v in tune_words.part_rows(trial.memory)]
@@ -344,11 +341,9 @@ def _space(asked: Plan, job: Job) -> Callable[..., BenchSpace]:
 
 def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     """Best way that the verdict calls fitting, on the host in part where it must."""
-    job, ways, per_node = case.job, _space(asked, case.job), case.bench.gpus_per_node
+    job, ways = case.job, _space(asked, case.job)
 
     def likely(t: Trial) -> bool:
-        if tune_words.short_of_host(host_bytes_per_node(t, per_node), asked.host_memory):
-            return False
         return asked.fit == "tight" or verdict_of(case, t.job, CHOSEN).fits
 
     benches = [replace(case.bench, end=end, likely=likely) for end in ENDS[asked.fit]]
@@ -360,11 +355,10 @@ def best_on(asked: Plan, case: FinetuneCase) -> Trial | None:
     less = _fused(asked, case)  # a switch of the framework, before the host's memory
     if less and (found := best_on(replace(asked, loss="fused", offload="none"), less)):
         return found
-    has = asked.host_memory or tune_words.USUAL_HOST_BYTES * min(per_node, job.layout.n_gpus)
     for bench in benches:
         known = [moved for moved in FALLBACKS if bench.moves(job.on_host(moved))]
         away = (fastest(bench, job, ways((3,), offload=moved)) for moved in known)
-        if got := [t for t in away if t and host_bytes_per_node(t, per_node) <= has]:
+        if got := [t for t in away if t]:
             return max(got, key=lambda t: t.step.tokens_per_s)
     return None
 

@@ -143,11 +143,12 @@ def verdict_of(
     job: Job,
     chosen: Sequence[str] = (),
     peak_bytes: Callable[[Job, Mapping[str, str]], float] | None = None,
+    host_bytes: float | None = None,
 ) -> Verdict:
     """Verdict of a job.
 
     `chosen`: settings that the answer itself chose and tells. `peak_bytes`: of a step of RL, under
-    open settings.
+    open settings; `host_bytes`: what it needs of a node.
     """
     rl = peak_bytes is not None
     at = replace(case, job=job, unsaid=case.unsaid - set(chosen))
@@ -164,7 +165,11 @@ def verdict_of(
     family = case.bench.site(job)[2].interval_factor_80
     width = how.width(family, far_from_measured(case, job, rl))
     settled = not settings and not rl  # of RL a question says never all
-    p = how.chance(cases, usable, width, settled=settled)
+    bench = case.bench
+    needs = host_bytes or bench.host_bytes_per_node(job, bench.memory(job))
+    room, told = bench.host_room_bytes(job), bench.host_bytes is not None
+    on_host = how.on_host(needs, room, told=told)
+    p = min(how.chance(cases, usable, width, settled=settled), on_host)  # the scarcer decides
     low, high = between(cases, max(SLIGHT, math.log(family)) / Z80)
     asks = deciding(moves, cases[0][1], usable, job.layout.seq_len)
     return Verdict(p, low, high, asks)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuscale.answers.training.tune_case import FinetuneCase
     from gpuscale.answers.training.tune_memory import TuningMemory
     from gpuscale.answers.training.tune_plan_blocks import TuningPlan
-    from gpuscale.core.finetune.bench import BenchChange
+    from gpuscale.core.finetune.bench import Bench, BenchChange
     from gpuscale.core.finetune.parameters import FinetuneParameters
 
 PARTS = (
@@ -155,26 +155,15 @@ def habit_text(case: FinetuneCase, job: Job) -> str:
     return f"by itself {name} has: {'; '.join(found)}" if found else ""
 
 
-USUAL_HOST_BYTES = 256e9
-"""Host memory for each GPU where nothing was said of it: DGX A100 and H100 have 2 TB for eight."""
-
-
-def short_of_host(needed_bytes: float, has_bytes: float | None, usual_for: int = 0) -> str:
-    """Say that offloaded parts do not fit a host; empty where they do or nothing was said of it.
-
-    With `usual_for` GPUs a node, also that a host of which nothing was said needs an unusual one.
-
-    >>> short_of_host(70e9, 64e9), short_of_host(70e9, None)
-    ('; the hosts need 70.0 GB, and have 64.0 GB', '')
-    >>> short_of_host(3e12, None, usual_for=8)
-    '; the hosts need 3,000.0 GB each, where 2,048.0 GB is usual (--host-memory)'
-    """
-    if has_bytes is None and 0 < USUAL_HOST_BYTES * usual_for < needed_bytes:
-        usual = f"{gb(USUAL_HOST_BYTES * usual_for)} is usual (--host-memory)"
-        return f"; the hosts need {gb(needed_bytes)} each, where {usual}"
-    if has_bytes is None or needed_bytes <= has_bytes:
+def short_of_host(needed_bytes: float, bench: Bench, job: Job) -> str:
+    """Say that offloaded parts do not fit the hosts, or want unusual ones; empty where they do."""
+    room = bench.host_room_bytes(job)
+    if needed_bytes <= room:
         return ""
-    return f"; the hosts need {gb(needed_bytes)}, and have {gb(has_bytes)}"
+    if bench.host_bytes is None:
+        usual = f"{gb(room)} is usual (--host-memory)"
+        return f"; the hosts need {gb(needed_bytes)} each, where {usual}"
+    return f"; the hosts need {gb(needed_bytes)}, and have {gb(room)}"
 
 
 def trained_words(job: Job) -> str:

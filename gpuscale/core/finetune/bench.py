@@ -30,6 +30,9 @@ DeepSeek-V3 takes 1,500 GB a node for 1,006 GB of states (docs/perf/dpsk.md)."""
 HOST_PROCESS_BYTES = 4e9
 """Host memory of one training process without offload: prior."""
 
+USUAL_HOST_BYTES = 256e9
+"""Host memory for each GPU where nothing was said of it: DGX A100 and H100 have 2 TB for eight."""
+
 LONGEST = 2**24
 """Longest sequence tried."""
 
@@ -51,11 +54,12 @@ class Trial:
     step: FinetuneStep
     usable_bytes: float
     interval_factor_80: float
+    host_short: bool = False  # what lies on the hosts does not fit them
 
     @property
     def fits(self) -> bool:
-        """Whether it fits the GPU, by its expected memory."""
-        return self.memory.total_bytes <= self.usable_bytes
+        """Whether it fits the GPU and the hosts, by its expected memory."""
+        return self.memory.total_bytes <= self.usable_bytes and not self.host_short
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +77,7 @@ class Bench:
     legal: Callable[[Job], bool] = lambda _: True  # what the framework can run
     end: int = 0  # of the memory interval, that must fit: 1 upper, 0 expected, -1 lower
     likely: Callable[[Trial], bool] = lambda _: True  # what of those that fit may be chosen
+    host_bytes: float | None = None  # of a node; None: nothing was said of it
 
     def memory(self, job: Job) -> FinetuneMemory:
         """Peak memory of a job."""
@@ -90,9 +95,22 @@ class Bench:
         return not torn and job.offload <= parts & frozenset(p.offloads)
 
     def fits(self, job: Job) -> bool:
-        """Whether a job fits the GPU, by the end of its memory interval that is asked for."""
+        """Whether a job fits GPU and hosts, by the end of its memory interval that is asked for."""
         width = self.site(job)[2].interval_factor_80 ** self.end
-        return self.memory(job).total_bytes * width <= self.usable_bytes
+        memory = self.memory(job)
+        if memory.total_bytes * width > self.usable_bytes:
+            return False
+        return self.host_bytes_per_node(job, memory) <= self.host_room_bytes(job)
+
+    def host_bytes_per_node(self, job: Job, memory: FinetuneMemory) -> float:
+        """Host memory that a node needs: offloaded bytes with their copies, processes. [byte]."""
+        local = min(self.gpus_per_node, job.layout.n_gpus)
+        return local * (HOST_FACTOR * memory.host_bytes + HOST_PROCESS_BYTES)
+
+    def host_room_bytes(self, job: Job) -> float:
+        """Host memory of a node: as said, else what is usual for its GPUs. [byte]."""
+        local = min(self.gpus_per_node, job.layout.n_gpus)
+        return USUAL_HOST_BYTES * local if self.host_bytes is None else self.host_bytes
 
     def step(self, job: Job) -> FinetuneStep:
         """Time of a job's step, at the lengths that its rows are padded to or packed of."""
@@ -110,17 +128,9 @@ class Bench:
 
     def trial(self, job: Job) -> Trial:
         """Memory and time of a job."""
-        width = self.site(job)[2].interval_factor_80
-        return Trial(job, self.memory(job), self.step(job), self.usable_bytes, width)
-
-
-def host_bytes_per_node(trial: Trial, gpus_per_node: int) -> float:
-    """Host memory that a node of a job needs: offloaded bytes with their copies, processes. [byte].
-
-    `trial`: the job. `gpus_per_node`: GPUs of a node [1].
-    """
-    local = min(gpus_per_node, trial.job.layout.n_gpus)
-    return local * (HOST_FACTOR * trial.memory.host_bytes + HOST_PROCESS_BYTES)
+        width, memory = self.site(job)[2].interval_factor_80, self.memory(job)
+        short = self.host_bytes_per_node(job, memory) > self.host_room_bytes(job)
+        return Trial(job, memory, self.step(job), self.usable_bytes, width, short)
 
 
 def _apart(job: Job, length: float) -> Job:
@@ -252,9 +262,12 @@ def fastest(bench: Bench, job: Job, space: BenchSpace) -> Trial | None:
 
 
 def closest(bench: Bench, job: Job, space: BenchSpace) -> Trial:
-    """Return the job of a space that takes the least memory; the job itself where none is legal."""
-    legal = (j for j in candidates(job, space) if bench.legal(j))
-    return bench.trial(min(legal, key=lambda j: bench.memory(j).total_bytes, default=job))
+    """Return the job of a space that takes the least memory; the job itself where none is legal.
+
+    One that its hosts hold goes first.
+    """
+    tried = [bench.trial(j) for j in candidates(job, space) if bench.legal(j)] or [bench.trial(job)]
+    return min(tried, key=lambda t: (t.host_short, t.memory.total_bytes))
 
 
 SAVES_LITTLE = 0.02
@@ -360,6 +373,14 @@ def _tried(bench: Bench, at: Trial, name: str) -> tuple[BenchChange, Trial] | No
     return remedy, tried
 
 
+def _helps(bench: Bench, at: Trial, then: Trial) -> bool:
+    """Whether a change is worth a line: it frees what is short, GPU or host."""
+    if at.memory.total_bytes <= at.usable_bytes:
+        return then.memory.host_bytes < at.memory.host_bytes
+    saved = at.memory.total_bytes - then.memory.total_bytes
+    return saved >= SAVES_LITTLE * bench.usable_bytes
+
+
 def enough(bench: Bench, trial: Trial) -> BenchChange | None:
     """Return the first change that makes a job fit alone; None where none does.
 
@@ -388,7 +409,7 @@ def remedies(bench: Bench, trial: Trial) -> tuple[BenchChange, ...]:
         if found and found[-1].name == name and name in ("length", "gpus"):
             continue
         change = _tried(bench, at, name)
-        if change and change[0].saved_bytes >= SAVES_LITTLE * bench.usable_bytes:
+        if change and _helps(bench, at, change[1]):
             found.append(change[0])
             at = change[1]
     return tuple(found)
