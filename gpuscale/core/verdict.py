@@ -81,7 +81,6 @@ class Spread:
         other = probability(cases, usable_bytes, wide, self.odd_bias)
         return (1.0 - odd) * own + odd * other
 
-
     def on_host(self, needed_bytes: float, room_bytes: float, *, told: bool) -> float:
         """Probability that the hosts hold what lies on them. [1].
 

@@ -31,15 +31,9 @@ from gpuscale.answers.training.tune_plan_blocks import (
     plan_terms,
     time_table,
 )
-from gpuscale.answers.training.tune_verdict import verdict_of
+from gpuscale.answers.training.tune_verdict import CHOSEN, verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, one, settled
-from gpuscale.core.finetune.bench import (
-    BenchSpace,
-    Trial,
-    closest,
-    fastest,
-    remedies,
-)
+from gpuscale.core.finetune.bench import BenchSpace, Trial, closest, fastest, remedies
 from gpuscale.core.finetune.bench import changed as changed_job
 from gpuscale.core.records import made_of, replace
 from gpuscale.core.run.time import rental_usd
@@ -217,10 +211,6 @@ def _step_taken(asked: Plan, chosen: Option) -> tuple[str, ...]:
     """Say how much a step is, where nobody does."""
     told = asked.global_batch or asked.accumulation or asked.micro_batch
     return () if told else (f"steps of {chosen.global_batch_size} sequences (--global-batch)",)
-
-
-CHOSEN = ("recompute", "micro_batch", "zero_stage", "optimizer")
-"""Settings that a plan chooses and tells."""
 
 
 def _result(

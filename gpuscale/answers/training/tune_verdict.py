@@ -13,8 +13,10 @@ from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.numeric import Z80
 from gpuscale.core.records import replace
 from gpuscale.core.verdict import LENGTHS, SLIGHT, Open, Verdict, between, deciding, moving, ways
+from gpuscale.core.words import gb
 from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.step import spread
+from gpuscale.render.document import Point
 
 PRIORS: dict[str, dict[str, float]] = {
     "recompute": {"full": 0.7, "none": 0.3},
@@ -173,6 +175,29 @@ def verdict_of(
     low, high = between(cases, max(SLIGHT, math.log(family)) / Z80)
     asks = deciding(moves, cases[0][1], usable, job.layout.seq_len)
     return Verdict(p, low, high, asks)
+
+
+CHOSEN = ("recompute", "micro_batch", "zero_stage", "optimizer")
+"""Settings that a plan chooses and tells."""
+
+
+def chosen_points(case: FinetuneCase, job: Job) -> list[Point]:
+    """Name the options that a plan chose and that `memory` leaves open, and its peak without them.
+
+    Empty where they move nothing.
+    """
+    at = replace(case, job=job)
+
+    def peak(values: Mapping[str, str]) -> float:
+        return at.bench.memory(as_open(at, values)).total_bytes
+
+    moves = moving((s for s in open_settings(at) if s.field in CHOSEN), peak)
+    if not moves:
+        return []
+    without = verdict_of(case, case.job)
+    ends = f"{without.peak_low_bytes / 1e9:,.1f} to {gb(without.peak_high_bytes)}"
+    told = " ".join(f"{s.option} {s.ways[0][1]}" for s, _ in moves)
+    return [Point("chosen", told, f"to be typed: left to the framework {ends} (80 %)")]
 
 
 def said_enough(case: FinetuneCase, trial: Trial) -> BenchChange | None:
