@@ -85,17 +85,11 @@ def params_document(asked: Memory) -> Document:
     )
     facts = Facts(_facts(result, recipe, node))
     table = part_table(rows, states.total_bytes, "states")
-    inputs = loaded.inputs(
-        params=n_params,
-        catalogue=asked.catalogue,
-        recipe=recipe.name,
-        **{"tp": tp, "pp": pp, "cp": cp, "dp": dp},
-        zero_stage=zero,
-        shard_group_size=shards,
-    )
+    degrees = {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "zero_stage": zero}
+    named = {"catalogue": asked.catalogue, "recipe": recipe.name}
     return Document(
         command="memory",
-        inputs=inputs,
+        inputs=loaded.inputs(params=n_params, **named, **degrees, shard_group_size=shards),
         result=result,
         blocks=[Text(head), table, part_bars(rows, hbm, "HBM"), facts, *changed(loaded)],
         warnings=loaded.warnings,
@@ -120,22 +114,13 @@ def _recipe(asked: Memory) -> Recipe:
 
 def _facts(result: StatesAnswer, recipe: Recipe, gpus_per_node: int) -> list[tuple[str, str, str]]:
     """Verdict, one copy of all states, and the recipe."""
+    held = f"{gb(result.peak_bytes)} of {gb(result.hbm_bytes)} HBM; states alone, no activations"
+    each = f"{recipe.bytes_per_param:g} bytes per parameter"
+    nodes = f"{result.n_nodes_to_hold:,} nodes of {gpus_per_node}"
     return [
-        (
-            "verdict",
-            "fits" if result.fits else "does not fit",
-            f"{gb(result.peak_bytes)} of {gb(result.hbm_bytes)} HBM; states alone, no activations",
-        ),
-        (
-            "all states",
-            gb(result.all_gpus_bytes),
-            f"{recipe.bytes_per_param:g} bytes per parameter",
-        ),
-        (
-            "GPUs to hold them",
-            f"{result.n_gpus_to_hold:,}",
-            f"{result.n_nodes_to_hold:,} nodes of {gpus_per_node}",
-        ),
+        ("verdict", "fits" if result.fits else "does not fit", held),
+        ("all states", gb(result.all_gpus_bytes), each),
+        ("GPUs to hold them", f"{result.n_gpus_to_hold:,}", nodes),
         ("recipe", recipe.name, recipe.source),
     ]
 

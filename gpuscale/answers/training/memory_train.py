@@ -278,28 +278,18 @@ def _on(f: Fewest, loaded: Loaded) -> str:
 
 
 def _stage_table(r: TrainingMemory) -> Any:
-    used = [key for key in MEMORY_PARTS if any(getattr(s, key) for s in r.stages)]
-    keys = [(MEMORY_PARTS[key], key) for key in used]
-    return Table(
-        (
-            Column("stage", "stage"),
-            Column("n_layers", "layers"),
-            Column("in_flight_micro_batches", "in flight", lambda v: f"{v:g}"),
-            *(Column(key, label, lambda v: f"{v / 1e9:,.2f}") for label, key in keys),
-            Column("total_bytes", "total", lambda v: f"{v / 1e9:,.2f}"),
-        ),
-        [
-            (
-                s.stage + 1,
-                s.n_layers,
-                s.in_flight_micro_batches,
-                *(getattr(s, key) for _, key in keys),
-                s.total_bytes,
-            )
-            for s in r.stages
-        ],
-        title="stages, GB per GPU",
+    parts = {
+        key: word for key, word in MEMORY_PARTS.items() if any(getattr(s, key) for s in r.stages)
+    }
+    parts |= {"total_bytes": "total"}
+    columns = (
+        Column("stage", "stage"),
+        Column("n_layers", "layers"),
+        Column("in_flight_micro_batches", "in flight", lambda v: f"{v:g}"),
+        *(Column(key, label, lambda v: f"{v / 1e9:,.2f}") for key, label in parts.items()),
     )
+    rows = [(s.stage + 1, *(getattr(s, c.key) for c in columns[1:])) for s in r.stages]
+    return Table(columns, rows, title="stages, GB per GPU")
 
 
 def _inputs(asked: Memory, loaded: Loaded, layout: Layout) -> dict[str, object]:

@@ -133,12 +133,8 @@ class Asking:
 
         def peak_bytes(job: Job, values: Mapping[str, str]) -> float:
             factor = float(values.get("seq_len", 1.0))
-            own = replace(
-                rl,
-                prompt_tokens=rl.prompt_tokens * factor,
-                max_response_tokens=rl.max_response_tokens * factor,
-            )
-            return self.memory(case, own, job).total_bytes
+            longer = {n: factor * getattr(rl, n) for n in ("prompt_tokens", "max_response_tokens")}
+            return self.memory(case, replace(rl, **longer), job).total_bytes
 
         host = self.memory(case, rl, case.job).host_bytes_per_node
         return verdict_of(case, case.job, peak_bytes=peak_bytes, host_bytes=host)
