@@ -108,17 +108,10 @@ def spread() -> Spread:
     """Widths of verdicts."""
     table = read_toml(train_folder() / "verdicts.toml")
     far = {name: float(value["width"]) for name, value in table["distance"].items()}
-    odd = table["odd"]
-    return Spread(
-        bias=float(table["bias"]["value"]),
-        floor=float(table["floor"]["width"]),
-        distance=far,
-        odd_open=float(odd["open"]),
-        odd_said=float(odd["said"]),
-        odd_bias=float(odd["bias"]),
-        odd_width=float(odd["width"]),
-        host_width=float(table["host"]["width"]),
-    )
+    odd = {f"odd_{name}": float(v) for name, v in table["odd"].items() if name != "source"}
+    bias, (floor, host) = float(table["bias"]["value"]), (table[n] for n in ("floor", "host"))
+    widths = {"floor": float(floor["width"]), "host_width": float(host["width"])}
+    return Spread(bias, distance=far, **widths, **odd)
 
 
 def one_peak(peak_bytes: float, usable_bytes: float, family_factor_80: float = 1.0) -> float:

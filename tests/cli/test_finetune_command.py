@@ -592,3 +592,37 @@ def test_the_trainer_splits_no_layer_unasked_and_a_plan_tells_its_batch():
     assert answered(f"{plan} --tp 2")["layout"]["tp"] == 2
     tuned = answered("plan llama3-8b --method lora --gpu h100 --gpus 1")
     assert "steps of 16 sequences (--global-batch)" in tuned["taken"]
+
+
+def test_a_plan_names_what_it_chose_and_memory_leaves_open(capsys):
+    """The interval that it names without them is that of `memory`."""
+    ask = ("llama3-8b", "--method", "qlora", "--gpu", "rtx-4090", "--gpus", "1")
+    open_ = result(capsys, "memory", *ask)[1]
+    ends = (f"{open_[f'peak_{end}_bytes'] / 1e9:,.1f}" for end in ("low", "high"))
+    chosen = next(line for line in out(capsys, "plan", *ask)[1].splitlines() if "chosen" in line)
+    assert "--recompute full --micro-batch 1" in chosen
+    assert f"left to the framework {' to '.join(ends)} GB" in chosen
+    pinned = (*ask, "--recompute", "full", "--micro-batch", "1")
+    same = [result(capsys, command, *pinned)[1] for command in ("memory", "plan")]
+    assert same[0]["peak_high_bytes"] == same[1]["peak_high_bytes"]
+    assert "chosen" not in out(capsys, "plan", *pinned)[1]
+
+
+def test_a_job_at_the_edge_gets_the_setting_with_which_it_surely_fits(capsys):
+    ask = ("llama3-8b", "--method", "full", "--gpu", "h100", "--gpus", "1")
+    _, r = result(capsys, "memory", *ask)
+    assert r["fits"] and r["fits_probability"] < 2 / 3
+    assert r["enough"]["words"] == "--optimizer adamw-8bit"
+    _, then = result(capsys, "memory", *ask, "--optimizer", "adamw-8bit")
+    assert then["peak_bytes"] == r["enough"]["total_bytes"]
+    assert then["fits_probability"] == r["enough"]["fits_probability"] > r["fits_probability"] + 0.1
+
+
+def test_hosts_decide_as_the_gpu_does(capsys):
+    ask = ("llama3-405b", "--method", "full", "--gpu", "h100", "--gpus", "8")
+    ask += ("--offload", "activations,parameters,optimizer")
+    for command in ("memory", "plan"):
+        code, r = result(capsys, command, *ask)
+        assert code == 1 and r["fits_probability"] < 0.01 and r["peak_bytes"] < r["capacity_bytes"]
+        code, r = result(capsys, command, *ask, "--host-memory", "30TB", "--recompute", "full")
+        assert code == 0 and r["fits_probability"] > 0.5

@@ -14,7 +14,6 @@ from gpuscale.core.finetune.bench import (
     changed,
     closest,
     counts_of_gpus,
-    enough,
     fastest,
     fewest_gpus,
     largest_micro_batch,
@@ -276,20 +275,6 @@ def test_what_saves_little_is_no_remedy():
         start,
     )
     assert [r.name for r in found] == [name for name, saved in ALL[:-1] if saved >= 5.0]
-
-
-def test_what_may_not_fit_needs_a_tenth_of_the_card():
-    """Of 158 bytes on 158 the expected memory fits: 15.8 must go, a row less alone frees 20."""
-    start = tried(job(recompute="none", micro_batch_size=2, global_batch_size=2), 158.0)
-    bench = SimpleNamespace(
-        moves=lambda _: True,
-        gpus_per_node=8,
-        trial=lambda j: tried(j, 158.0),
-        usable_bytes=158.0,
-        legal=lambda _: True,
-    )
-    assert enough(bench, start).name == "micro-batch"
-    assert enough(bench, replace(start, host_short=True)).name == "loss"
 
 
 def test_where_hosts_are_short_what_lies_there_must_go():

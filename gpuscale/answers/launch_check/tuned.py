@@ -166,9 +166,8 @@ def _change_of_files(
 
 LIKE = {"roll": "verl"}
 """Kind without a preset -> the one whose workers are placed and sharded as its are."""
-OVER_MEGATRON = {"megatron-core": "megatron-swift"} | {
-    name: name for name in ("megatron-bridge", "llama-factory-mca")
-}
+OVER_MEGATRON = {name: name for name in ("megatron-bridge", "llama-factory-mca")}
+OVER_MEGATRON |= {"megatron-core": "megatron-swift"}
 """Software of a launch with Megatron's degrees -> whose adapters it trains."""
 
 
@@ -187,6 +186,11 @@ def software_of(found: Found) -> str:
     if found.method == "qlora" and (found.zero_stage or 0) >= 2:
         return "fsdp-qlora"
     return "hf-fsdp" if (found.zero_stage or 0) >= 2 else "hf-peft"
+
+
+OF_MEMORY = "layout peak_bytes capacity_bytes fits_probability memory_interval_factor_80".split()
+OF_MEMORY += "step_s step_low_s step_high_s".split()
+"""What a report takes of the answer about memory."""
 
 
 def tuned(
@@ -208,15 +212,8 @@ def tuned(
     report = replace(
         empty_report(found, model, n_gpus, software_of(found), result.fits),
         method=given["method"],
-        layout=result.layout,
-        peak_bytes=result.peak_bytes,
-        capacity_bytes=result.capacity_bytes,
-        fits_probability=result.fits_probability,
-        memory_interval_factor_80=result.memory_interval_factor_80,
-        step_s=result.step_s,
-        step_low_s=result.step_low_s,
-        step_high_s=result.step_high_s,
         tuning=result if isinstance(result, TuningMemory) else None,
+        **{name: getattr(result, name) for name in OF_MEMORY},
     )
     if not found.rl:
         degrees = ("tp", "pp", "vpp", "cp", "ep", "etp")  # one of 1 is no option of a plan
@@ -252,12 +249,7 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
         software=software_of(found),
         seq_len=length,
         micro_batch=micro,
-        tp=found.tp,
-        pp=found.pp,
-        vpp=found.vpp,
-        cp=found.cp,
-        ep=found.ep or 1,
-        etp=found.etp or 1,
+        **{name: getattr(found, name) or 1 for name in ("tp", "pp", "vpp", "cp", "ep", "etp")},
         zero=_stage(found) if n_gpus > 1 else None,
         recompute=found.recompute or "none",
         optimizer=_optimizer(found.optimizer),

@@ -166,9 +166,11 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
     )
     g, mean = found.goodput, found.goodput.mtbf_s
     store = lifetime.store_of(asked, cluster, n_gpus)
-    fleet = lifetime.fleet_of(asked, n_gpus)
+    fleet, restart = lifetime.fleet_of(asked, n_gpus), lifetime.restart_s(asked, n_gpus, saved)
     n_saves = asked.time / g.interval_s
     machine = fleet.per_node_day * cluster.gpus_per_node / GPUS_PER_NODE
+    work, price = 1 - g.recovery_frac, asked.price
+    bill = bill_of(asked, cluster, found.expected_s, n_gpus, given=price, work_frac=work)
     answer = CheckpointAnswer(
         n_params=n,
         trainable_params=trained,
@@ -185,9 +187,7 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
         daly_s=saving.daly_interval_s(saved.blocking_s, mean),
         exact_s=saving.exact_interval_s(saved.blocking_s, mean),
         interval_s=g.interval_s,
-        first_order_frac=first_order_frac(
-            g.interval_s, saved.blocking_s, lifetime.restart_s(asked, n_gpus, saved), mean
-        ),
+        first_order_frac=first_order_frac(g.interval_s, saved.blocking_s, restart, mean),
         lost_frac=1 - g.goodput_frac,
         saving_frac=g.saving_frac,
         bytes_per_day=total * SECONDS_PER_DAY / g.interval_s,
@@ -196,14 +196,7 @@ def _answer(asked: Checkpoint, loaded: Loaded) -> tuple[CheckpointAnswer, Fleet]
         n_interruptions_by_clock=interruptions(asked.time, mean),
         outlook=found,
         spares=spare_machines(n_nodes, machine, SECONDS_PER_DAY),
-        bill=bill_of(
-            asked,
-            cluster,
-            found.expected_s,
-            n_gpus,
-            given=asked.price,
-            work_frac=1 - g.recovery_frac,
-        ),
+        bill=bill,
     )
     return answer, fleet
 
@@ -256,25 +249,15 @@ def checkpoint_document(asked: Checkpoint) -> Document:
 def _summary(asked: Checkpoint, title: str, r: CheckpointAnswer) -> list[Point]:
     """Size, save, interval, run, what is lost, what helps, money."""
     o = r.outlook
+    waits = f"the job waits {t(r.save.blocking_s, 3)} each time; loaded in {t(r.save.load_s, 3)}"
+    ends = f"({t(o.low_s, 3)} to {t(o.high_s, 3)})"
+    stops = f"{r.n_interruptions:,.3g} interruptions; saving {100 * r.saving_frac:.2f} %"
     return [
         Point("verdict", f"{title}: {gb(r.checkpoint_bytes)} every {t(r.interval_s, 3)}."),
-        Point(
-            "save",
-            t(r.save.write_s, 3),
-            f"until it is safe; the job waits "
-            f"{t(r.save.blocking_s, 3)} each time; loaded in {t(r.save.load_s, 3)}",
-        ),
+        Point("save", t(r.save.write_s, 3), f"until it is safe; {waits}"),
         Point("interval", t(r.interval_s, 3), _used(asked, r)),
-        Point(
-            "run",
-            t(o.expected_s),
-            f"({t(o.low_s, 3)} to {t(o.high_s, 3)}), failures counted; {t(asked.time, 3)} without",
-        ),
-        Point(
-            "lost",
-            f"{100 * r.lost_frac:.1f} %",
-            f"{r.n_interruptions:,.3g} interruptions; saving {100 * r.saving_frac:.2f} %",
-        ),
+        Point("run", t(o.expected_s), f"{ends}, failures counted; {t(asked.time, 3)} without"),
+        Point("lost", f"{100 * r.lost_frac:.1f} %", stops),
         *(Point("would help", h.lever, f"saves {t(h.saved_s, 3)}") for h in o.helps[:1]),
         *cost_points(r.bill),
     ]
@@ -323,24 +306,17 @@ def _save_rows(
 ) -> list[tuple[str, str, str]]:
     s = r.save
     kind = asked.store or "general"
-    low, high = (
-        lifetime.store_of(asked, cluster, r.n_gpus, end).write_bytes_per_s
-        for end in ("low", "high")
-    )
-    origin = "given"
-    if isinstance(kind, str):
-        origin = f"{kind}, {_rate(low)} to {_rate(high)} (--store)"
+    stores = [lifetime.store_of(asked, cluster, r.n_gpus, end) for end in ("low", "high")]
+    rates = " to ".join(_rate(store.write_bytes_per_s) for store in stores)
+    origin = f"{kind}, {rates} (--store)" if isinstance(kind, str) else "given"
+    others = f"exact; Young {t(r.young_s, 3)}, Daly {t(r.daly_s, 3)}"
     return [
         ("store", _rate(r.store_write_bytes_per_s), origin),
         ("per GPU", format_si(s.bytes_per_gpu, "bytes"), "distinct shards"),
         ("save", t(s.write_s, 3), f"until it is safe; bound by the {s.bound}"),
         ("job waits", t(s.blocking_s, 3), f"for each save ({asked.saver})"),
         ("load", t(s.load_s, 3), ""),
-        (
-            "best interval",
-            t(r.exact_s, 3),
-            f"exact; Young {t(r.young_s, 3)}, Daly {t(r.daly_s, 3)}",
-        ),
+        ("best interval", t(r.exact_s, 3), others),
         ("interval", t(r.interval_s, 3), _used(asked, r)),
         ("written a day", format_si(r.bytes_per_day, "bytes"), f"{r.n_saves:,.0f} saves in all"),
         ("lost to saving", f"{100 * r.saving_frac:.2f} %", "of the time"),

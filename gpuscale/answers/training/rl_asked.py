@@ -114,6 +114,7 @@ def rl_job(asked: Memory, costs: RlCosts) -> RlJob:
         raise GpuscaleError(f"--lag is for --engine async, not {engine}")
     if asked.kl and (costs.reference or not kl):
         raise GpuscaleError("--kl: there is a KL term anyway, or --no-kl took it away")
+    share = asked.engine_share or costs.engine_frac
     return RlJob(
         method=method,
         prompts=prompts,
@@ -128,11 +129,7 @@ def rl_job(asked: Memory, costs: RlCosts) -> RlJob:
         updates=updates,
         kl=kl and (method == "dpo" or costs.reference or asked.kl),
         reward=not asked.rule_reward,
-        costs=replace(
-            costs,
-            packs=asked.packing or costs.packs,
-            engine_frac=asked.engine_share or costs.engine_frac,
-        ),
+        costs=replace(costs, packs=asked.packing or costs.packs, engine_frac=share),
     )
 
 
@@ -153,10 +150,8 @@ def degrees(n_gpus: int, case: FinetuneCase) -> Iterator[tuple[int, int, int]]:
     """(TP, PP, EP) worth trying, the least split first; experts within the GPUs of a stage."""
     counts = [f.n_experts for f in case.loaded.model.ffns.values() if f.kind == "moe"]
     ranks = [1, *((2, 4, 8, 16, 32) if counts else ())]
-    heads = min(
-        (m.n_kv_heads for m in case.loaded.model.mixers.values() if hasattr(m, "n_kv_heads")),
-        default=1,
-    )
+    mixers = case.loaded.model.mixers.values()
+    heads = min((m.n_kv_heads for m in mixers if hasattr(m, "n_kv_heads")), default=1)
     n_layers = case.loaded.model.n_layers
     stages = {n for n in (*powers_of_two(128), *divisors(n_layers)) if n <= n_layers}
     splits = sorted(product((8, 4, 2, 1), stages), key=lambda s: (s[0] * s[1], -s[0]))

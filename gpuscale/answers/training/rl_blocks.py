@@ -150,11 +150,8 @@ def step_words(rl: RlJob, e: RlEstimate) -> str:
     if rl.updates > 1:
         words += f" in {rl.updates} updates"
     mode = "" if rl.method == "dpo" else f", engine {rl.engine}"
-    apart = [
-        f"{n} {what}"
-        for n, what in ((rl.rollout_gpus, "roll out"), (rl.critic_gpus, "hold critic and reward"))
-        if n
-    ]
+    own = (rl.rollout_gpus, "roll out"), (rl.critic_gpus, "hold critic and reward")
+    apart = [f"{n} {what}" for n, what in own if n]
     where = f" (of {e.n_gpus} GPUs {', '.join(apart)})" if apart else ""
     return f"{words}{mode}{where}"
 
@@ -162,13 +159,10 @@ def step_words(rl: RlJob, e: RlEstimate) -> str:
 def taken_of(asked: Any, case: FinetuneCase, rl: RlJob, e: RlEstimate) -> tuple[str, ...]:
     """List what nobody said."""
     own_tp = e.rollout_tp and rl.engine != "hf"
+    length = f"responses of {rl.response_tokens:,.0f} tokens"
     return case.assumed + unsaid(
         (asked.prompts or asked.global_batch, f"{rl.prompts} prompts a step", "--prompts"),
-        (
-            asked.response or asked.mean_len,
-            f"responses of {rl.response_tokens:,.0f} tokens",
-            "--response",
-        ),
+        (asked.response or asked.mean_len, length, "--response"),
         (rl.method == "dpo" or asked.engine, f"engine {rl.engine}", "--engine"),
         (not own_tp or asked.rollout_tp, f"rollout TP {e.rollout_tp}", "--rollout-tp"),
     )
@@ -210,11 +204,8 @@ def _memory_term(rl: RlJob, e: RlEstimate, r: RlAnswer) -> Term:
         states = "policy_states_bytes + reference_bytes + critic_bytes"
         formula = f"max(policy_bytes + critic_bytes, {states}) + engine_bytes"
         text += "; the reference is on the GPU for its own forward pass alone"
-    parts = {
-        "policy_bytes": p.total_bytes,
-        "policy_states_bytes": p.base_bytes + p.gradients_bytes + p.optimizer_bytes,
-    }
-    parts["policy_states_bytes"] += p.adapter_bytes
+    kept = p.base_bytes + p.gradients_bytes + p.optimizer_bytes + p.adapter_bytes
+    parts = {"policy_bytes": p.total_bytes, "policy_states_bytes": kept}
     training = term_of("train_bytes", "bytes", formula, text, m, **parts)
     moments = "the larger of the two moments of a step"
     larger = term_of("peak_bytes", "bytes", "max(train_bytes, rollout_bytes)", moments, m, r)

@@ -136,12 +136,11 @@ def _summary(r: TimelineResult, head: str) -> list[Point]:
     fullest = max(r.stages, key=lambda d: d.peak_bytes or 0.0).device + 1
     drawn = f"{r.n_micro_batches:,} micro-batches through {r.layout.pp} stages, {r.schedule}"
     memory = memory_point(r.peak_bytes, r.capacity_bytes, None, tone)
+    least = "of the step, on the stage that waits least"
     return [
         Point("verdict", head.replace("\n", "; ") + ".", tone=tone),
         Point("passes", format_si(r.window_s, "s"), drawn),
-        Point(
-            "bubble", f"{100 * r.bubble_frac:.1f} %", "of the step, on the stage that waits least"
-        ),
+        Point("bubble", f"{100 * r.bubble_frac:.1f} %", least),
         Point("transfers", format_si(r.transfer_wait_s, "s"), "waited for between stages"),
         Point("rest", format_si(r.step_s - r.window_s, "s"), "before and after the passes"),
         replace(memory, note=f"stage {fullest}, {memory.note}"),

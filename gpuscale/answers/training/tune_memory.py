@@ -21,10 +21,10 @@ from gpuscale.answers.summary import part_rows as compared_rows
 from gpuscale.answers.training import tune_words
 from gpuscale.answers.training.tune_asked import RL, task_of
 from gpuscale.answers.training.tune_case import FinetuneCase, job_of, make_case, site_of
-from gpuscale.answers.training.tune_verdict import said_enough, verdict_of
+from gpuscale.answers.training.tune_verdict import mended, verdict_of
 from gpuscale.answers.training.tune_wanted import settled
 from gpuscale.core.finetune import bench as b
-from gpuscale.core.finetune.bench import BenchChange, Trial, enough, remedies
+from gpuscale.core.finetune.bench import BenchChange, Trial, remedies
 from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import Job, counts
 from gpuscale.core.finetune.parameters import IDEAL
@@ -68,7 +68,7 @@ class TuningMemory(Peak):
     expected: FinetuneMemory
     ideal: FinetuneMemory
     decides: str  # the setting that nobody said and that turns the verdict
-    enough: BenchChange | None  # the one change that makes it fit, where it does not
+    enough: BenchChange | None  # the one change that makes it likely to fit, where it is not
     fewest_gpus: int | None  # None: not asked for, or no number holds it
     remedies: tuple[BenchChange, ...]
     cards: tuple[Card, ...]  # of --smallest-gpu
@@ -127,9 +127,6 @@ def _result(
     verdict = verdict_of(case, case.job, pushed)
     bench, job, model = case.bench, case.job, case.loaded.model
     memory, ideal = trial.memory, finetune_memory(case.loaded.model, bench.facts, job, IDEAL)
-    mends = None
-    if not verdict.fits:
-        mends = (trial.fits and said_enough(case, trial)) or enough(bench, trial)
     fewest = b.fewest_gpus(bench, job) if asked.min_gpus or not trial.fits else None
     low_s, high_s = case.step_ends_s(trial)
     return made_of(
@@ -138,7 +135,7 @@ def _result(
         memory,
         trial.step,
         job.layout,
-        enough=mends,
+        enough=None if asked.max else mended(case, trial),
         step_low_s=low_s,
         step_high_s=high_s,
         maturity=case.maturity,
@@ -185,7 +182,7 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
     table = _parts_table(case, r)
     said = tune_words.verdict_text(case, words, r, n_gpus) + short
     if r.enough and not r.fits:
-        said += f"; fits with {r.enough.words} ({gb(r.enough.total_bytes)})"
+        said += f"; fits with {tune_words.mend_text(r.enough)}"
     summary = memory_summary(asked, case, trial.job, r, f"{said}.")
     remedy: list[Block] = [remedy_table(r.remedies)] if r.remedies else []
     if not r.remedies and not trial.fits:
@@ -297,6 +294,7 @@ def memory_summary(
         f"{r.trained_params / 1e6:,.1f} M parameters are trained"
     )
     found = tune_words.head_points(case, job, r, said)
+    found += tune_words.surer_points(r.enough) if r.fits else []
     parts = [(label, getattr(r.expected, key)) for label, key in tune_words.PARTS]
     found.append(largest_parts(parts, r.expected.moment))
     ends = f"80 % {MATURITY_WORDS[r.maturity]}: {tune_words.ends_text(r)}"

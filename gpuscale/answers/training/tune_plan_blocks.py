@@ -10,7 +10,7 @@ from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import Room
 from gpuscale.answers.training import tune_words
-from gpuscale.answers.training.tune_verdict import chosen_points
+from gpuscale.answers.training.tune_verdict import CHOSEN, chosen_points, mended
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.quantity import format_count, format_si
@@ -239,6 +239,7 @@ def plan_summary(
 ) -> list[Point]:
     """Summary of a fine-tuning run."""
     found = tune_words.head_points(case, trial.job, r, said) + chosen_points(case, trial.job)
+    found += tune_words.surer_points(mended(case, trial, CHOSEN)) if r.fits else []
     low_high = f"(80 % {MATURITY_WORDS[r.maturity]}: {tune_words.ends_text(r)})"
     found.append(
         Point("step", tune_words.time_text(r.step_s), f"{low_high}, {r.tokens_per_s:,.0f} tokens/s")

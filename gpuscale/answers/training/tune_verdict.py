@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuscale.answers.training.tune_case import FinetuneCase
-from gpuscale.core.finetune.bench import BenchChange, Trial
+from gpuscale.core.finetune.bench import (
+    CHANGES,
+    BenchChange,
+    Trial,
+    change_words,
+    tried_with,
+    worth_a_line,
+)
 from gpuscale.core.finetune.method import Job
 from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.numeric import Z80
 from gpuscale.core.records import replace
-from gpuscale.core.verdict import LENGTHS, SLIGHT, Open, Verdict, between, deciding, moving, ways
+from gpuscale.core.verdict import (
+    EVEN,
+    LENGTHS,
+    SLIGHT,
+    Open,
+    Verdict,
+    between,
+    deciding,
+    moving,
+    ways,
+)
 from gpuscale.core.words import gb
 from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.step import spread
@@ -200,13 +217,52 @@ def chosen_points(case: FinetuneCase, job: Job) -> list[Point]:
     return [Point("chosen", told, f"to be typed: left to the framework {ends} (80 %)")]
 
 
-def said_enough(case: FinetuneCase, trial: Trial) -> BenchChange | None:
-    """Return the one open setting that makes a job fit once it is said to be as it was taken."""
+LIKELY = 2 / 3
+"""Probability from which nothing is named that would make a job fit more surely."""
+
+SURER = 0.1
+"""Probability that a change must add to be named, where a job fits already."""
+
+FIELDS = {"micro-batch": "micro_batch", "shard": "zero_stage"}
+"""Changes whose setting has another name."""
+
+OTHER_JOB = ("offload parameters", "method", "gpus")
+"""Changes that make a much slower job, or another one: the last ones named."""
+
+
+def _changes(case: FinetuneCase, trial: Trial) -> Iterator[tuple[BenchChange, Job, str]]:
+    """Yield what may be done alone, the job with it and the setting that is said then.
+
+    First an open setting said to be as it was taken.
+    """
+    at, step_s = trial.memory.total_bytes, trial.step.step_s
     for s in open_settings(case):
-        told = replace(case, unsaid=case.unsaid - {s.field})
-        if s.field != "seq_len" and verdict_of(told, case.job).fits:
-            at, step_s = trial.memory.total_bytes, trial.step.step_s
-            return BenchChange(
-                s.field, f"{s.option} {s.ways[0][1]}", 0.0, at, step_s, 0.0, fits=True
-            )
-    return None
+        if s.field not in ("seq_len", "version"):
+            words = f"{s.option} {s.ways[0][1]}"
+            yield BenchChange(s.field, words, 0.0, at, step_s, 0.0, fits=True), trial.job, s.field
+    for name in sorted(CHANGES, key=OTHER_JOB.__contains__):
+        found = tried_with(case.bench, trial, name) if name != "length" else None
+        if found and worth_a_line(case.bench, trial, found[1]):
+            words = change_words(trial.job, name, short=True).format(found[1].job.layout.cp)
+            yield replace(found[0], words=words), found[1].job, FIELDS.get(name, name)
+
+
+def mended(case: FinetuneCase, trial: Trial, chosen: Sequence[str] = ()) -> BenchChange | None:
+    """Return the first change that alone makes a job likely to fit, else what helps most.
+
+    `chosen`: as in `verdict_of`. None where the job is likely to fit, and where nothing helps.
+    """
+    at = replace(case, job=trial.job, unsaid=case.unsaid - set(chosen))
+    own = verdict_of(at, trial.job)
+    if own.fits_probability >= LIKELY:
+        return None
+    best, least = None, max(EVEN[1], own.fits_probability + SURER)
+    for change, job, field in _changes(at, trial):
+        if change.name in OTHER_JOB and (best or own.fits):
+            break
+        p = verdict_of(replace(at, unsaid=at.unsaid - {field}), job).fits_probability
+        if p > least:
+            best, least = replace(change, fits=True, fits_probability=p), p
+            if p >= LIKELY:
+                break
+    return best

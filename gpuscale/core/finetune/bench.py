@@ -273,9 +273,6 @@ def closest(bench: Bench, job: Job, space: BenchSpace) -> Trial:
 SAVES_LITTLE = 0.02
 """Share of the card below which a change is not worth a line."""
 
-SAVES_MUCH = 0.1
-"""Share of the card that a change must free where it is not known whether the job fits."""
-
 
 @dataclass(frozen=True, slots=True)
 class BenchChange:
@@ -288,6 +285,7 @@ class BenchChange:
     step_s: float  # after it
     lost_s: float  # per step; below 0: it gains time
     fits: bool
+    fits_probability: float | None = None  # with it alone
 
 
 CHANGES = {
@@ -357,7 +355,8 @@ def change_words(job: Job, name: str, *, short: bool = False) -> str:
     return (short and words.partition(": ")[2]) or words
 
 
-def _tried(bench: Bench, at: Trial, name: str) -> tuple[BenchChange, Trial] | None:
+def tried_with(bench: Bench, at: Trial, name: str) -> tuple[BenchChange, Trial] | None:
+    """Return a change of a job and the job with it; None where there is none."""
     made = changed(bench, at.job, name)
     if made is None:
         return None
@@ -373,26 +372,12 @@ def _tried(bench: Bench, at: Trial, name: str) -> tuple[BenchChange, Trial] | No
     return remedy, tried
 
 
-def _helps(bench: Bench, at: Trial, then: Trial) -> bool:
+def worth_a_line(bench: Bench, at: Trial, then: Trial) -> bool:
     """Whether a change is worth a line: it frees what is short, GPU or host."""
-    if at.memory.total_bytes <= at.usable_bytes:
+    if at.host_short and at.memory.total_bytes <= at.usable_bytes:
         return then.memory.host_bytes < at.memory.host_bytes
     saved = at.memory.total_bytes - then.memory.total_bytes
     return saved >= SAVES_LITTLE * bench.usable_bytes
-
-
-def enough(bench: Bench, trial: Trial) -> BenchChange | None:
-    """Return the first change that makes a job fit alone; None where none does.
-
-    A job that is likely not to fit though its expected memory does needs more room than that.
-    """
-    least = SAVES_MUCH * bench.usable_bytes if trial.fits else 0.0
-    for name in CHANGES:
-        found = _tried(bench, trial, name) if name != "length" else None
-        if found and found[0].fits and found[0].saved_bytes > least:
-            words = found[0].words
-            return replace(found[0], words=words.partition(": ")[2] or words)
-    return None
 
 
 def remedies(bench: Bench, trial: Trial) -> tuple[BenchChange, ...]:
@@ -408,8 +393,8 @@ def remedies(bench: Bench, trial: Trial) -> tuple[BenchChange, ...]:
             break
         if found and found[-1].name == name and name in ("length", "gpus"):
             continue
-        change = _tried(bench, at, name)
-        if change and _helps(bench, at, change[1]):
+        change = tried_with(bench, at, name)
+        if change and worth_a_line(bench, at, change[1]):
             found.append(change[0])
             at = change[1]
     return tuple(found)
