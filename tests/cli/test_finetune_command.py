@@ -599,13 +599,14 @@ def test_a_plan_names_what_it_chose_and_memory_leaves_open(capsys):
     ask = ("llama3-8b", "--method", "qlora", "--gpu", "rtx-4090", "--gpus", "1")
     open_ = result(capsys, "memory", *ask)[1]
     ends = (f"{open_[f'peak_{end}_bytes'] / 1e9:,.1f}" for end in ("low", "high"))
-    chosen = next(line for line in out(capsys, "plan", *ask)[1].splitlines() if "chosen" in line)
+    shown = out(capsys, "plan", *ask, "--show", "all")[1]
+    chosen = next(line for line in shown.splitlines() if "chosen" in line)
     assert "--recompute full --micro-batch 1" in chosen
-    assert f"left to the framework {' to '.join(ends)} GB" in chosen
+    assert f"left to the framework: {' to '.join(ends)} GB" in chosen
     pinned = (*ask, "--recompute", "full", "--micro-batch", "1")
     same = [result(capsys, command, *pinned)[1] for command in ("memory", "plan")]
     assert same[0]["peak_high_bytes"] == same[1]["peak_high_bytes"]
-    assert "chosen" not in out(capsys, "plan", *pinned)[1]
+    assert "chosen" not in out(capsys, "plan", *pinned, "--show", "all")[1]
 
 
 def test_a_job_at_the_edge_gets_the_setting_with_which_it_surely_fits(capsys):

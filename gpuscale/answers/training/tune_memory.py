@@ -181,8 +181,8 @@ def _document(asked: Memory, case: FinetuneCase, trial: Trial, r: TuningMemory) 
     short = tune_words.short_of_host(r.host_bytes_per_node, case.bench, trial.job)
     table = _parts_table(case, r)
     said = tune_words.verdict_text(case, words, r, n_gpus) + short
-    if r.enough and not r.fits:
-        said += f"; fits with {tune_words.mend_text(r.enough)}"
+    if r.enough:
+        said += f"; {'surer' if r.fits else 'fits'} with {tune_words.mend_text(r.enough)}"
     summary = memory_summary(asked, case, trial.job, r, f"{said}.")
     remedy: list[Block] = [remedy_table(r.remedies)] if r.remedies else []
     if not r.remedies and not trial.fits:
@@ -294,7 +294,6 @@ def memory_summary(
         f"{r.trained_params / 1e6:,.1f} M parameters are trained"
     )
     found = tune_words.head_points(case, job, r, said)
-    found += tune_words.surer_points(r.enough) if r.fits else []
     parts = [(label, getattr(r.expected, key)) for label, key in tune_words.PARTS]
     found.append(largest_parts(parts, r.expected.moment))
     ends = f"80 % {MATURITY_WORDS[r.maturity]}: {tune_words.ends_text(r)}"

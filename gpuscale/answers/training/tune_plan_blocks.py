@@ -10,7 +10,7 @@ from gpuscale.answers.money import bill_rows
 from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.summary import Room
 from gpuscale.answers.training import tune_words
-from gpuscale.answers.training.tune_verdict import CHOSEN, chosen_points, mended
+from gpuscale.answers.training.tune_verdict import CHOSEN, chosen_rows, mended
 from gpuscale.core.finetune.bench import BenchChange, Trial
 from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.quantity import format_count, format_si
@@ -104,7 +104,8 @@ def plan_facts(
     rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
     rows.append(("states", *tune_words.states_text(trial.job, case.bench.site(trial.job)[2])))
     has = f"per node, of {gb(host_bytes)}" if host_bytes else "per node"
-    return [*rows, ("host memory", gb(c.host_bytes_per_node), has)]
+    rows.append(("host memory", gb(c.host_bytes_per_node), has))
+    return rows + (chosen_rows(case, trial.job) if r.decides else [])
 
 
 OFFLOADED = {**STEP_PARTS, "offload_s": "offload"}
@@ -238,8 +239,10 @@ def plan_summary(
     case: FinetuneCase, trial: Trial, r: TuningPlan, said: str, told: str
 ) -> list[Point]:
     """Summary of a fine-tuning run."""
-    found = tune_words.head_points(case, trial.job, r, said) + chosen_points(case, trial.job)
-    found += tune_words.surer_points(mended(case, trial, CHOSEN)) if r.fits else []
+    found = tune_words.head_points(case, trial.job, r, said)
+    found += [] if r.decides else [Point(*row) for row in chosen_rows(case, trial.job)]
+    if r.fits and (mend := mended(case, trial, CHOSEN)):
+        found.append(Point("surer", f"with {tune_words.mend_text(mend)}"))
     low_high = f"(80 % {MATURITY_WORDS[r.maturity]}: {tune_words.ends_text(r)})"
     found.append(
         Point("step", tune_words.time_text(r.step_s), f"{low_high}, {r.tokens_per_s:,.0f} tokens/s")

@@ -33,7 +33,6 @@ from gpuscale.core.verdict import (
 from gpuscale.core.words import gb
 from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.step import spread
-from gpuscale.render.document import Point
 
 PRIORS: dict[str, dict[str, float]] = {
     "recompute": {"full": 0.7, "none": 0.3},
@@ -198,7 +197,7 @@ CHOSEN = ("recompute", "micro_batch", "zero_stage", "optimizer")
 """Settings that a plan chooses and tells."""
 
 
-def chosen_points(case: FinetuneCase, job: Job) -> list[Point]:
+def chosen_rows(case: FinetuneCase, job: Job) -> list[tuple[str, str, str]]:
     """Name the options that a plan chose and that `memory` leaves open, and its peak without them.
 
     Empty where they move nothing.
@@ -214,7 +213,7 @@ def chosen_points(case: FinetuneCase, job: Job) -> list[Point]:
     without = verdict_of(case, case.job)
     ends = f"{without.peak_low_bytes / 1e9:,.1f} to {gb(without.peak_high_bytes)}"
     told = " ".join(f"{s.option} {s.ways[0][1]}" for s, _ in moves)
-    return [Point("chosen", told, f"to be typed: left to the framework {ends} (80 %)")]
+    return [("chosen", told, f"left to the framework: {ends}")]
 
 
 LIKELY = 2 / 3

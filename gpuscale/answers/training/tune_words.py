@@ -258,11 +258,6 @@ def mend_text(mend: BenchChange) -> str:
     return f"{mend.words} ({gb(mend.total_bytes)}, {100 * (mend.fits_probability or 0.0):.0f} %)"
 
 
-def surer_points(mend: BenchChange | None) -> list[Point]:
-    """Name the change with which a job fits more surely."""
-    return [Point("surer", f"with {mend_text(mend)}")] if mend else []
-
-
 def remedy_points(found: Sequence[BenchChange]) -> list[Point]:
     """First change, or changes on top of each other, that make it fit."""
     if not found:
