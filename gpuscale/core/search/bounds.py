@@ -24,7 +24,7 @@ from gpuscale.core.search.problem import (
     without_cp,
 )
 from gpuscale.core.search.results import INFINITY, LayoutGroup, Tails, make_layout
-from gpuscale.core.search.space import ProcessGrid, Space, Tail, assemblies, dealings, least_states
+from gpuscale.core.search.space import ProcessGrid, Space, Tail
 from gpuscale.core.stages import StageParams
 from gpuscale.core.step.data_parallel import dp_overlap_helps
 from gpuscale.core.step.records import Shape
@@ -57,7 +57,8 @@ def states_floors_bytes(
     found: tuple[tuple[int, float], ...] | None = p.memory_cache.get(key)
     if found is None:
         parameters, stages = p.memory_parameters, stages_dealt(p, layout, dealt)
-        tried = [_sharded_as(layout, tail) for tail in states]
+        names = ("zero_stage", "shard_group_size", "offload_optimizer")
+        tried = [replace(layout, **{n: getattr(tail, n) for n in names}) for tail in states]
         found = p.memory_cache[key] = tuple(
             (i, parameters.fragmentation * least + parameters.context_bytes)
             for i in unlike_stages(p, stages)
@@ -110,15 +111,6 @@ def _held_floors_bytes(p: Problem, layout: Layout, dealt: int) -> dict[int, floa
     return found
 
 
-def _sharded_as(layout: Layout, tail: Tail) -> Layout:
-    return replace(
-        layout,
-        zero_stage=tail.zero_stage,
-        shard_group_size=tail.shard_group_size,
-        offload_optimizer=tail.offload_optimizer,
-    )
-
-
 def _states_bytes(p: Problem, stage: StageParams, layout: Layout) -> float:
     block = peak.state_block(stage, layout, p.memory_parameters, *memory_shards(layout))
     return (
@@ -165,7 +157,7 @@ class Groups:
         known = problem.memory_cache.setdefault(
             (space, problem.facts, *self.overlap_helps), ({}, {}, {}, {})
         )
-        self.tail_sets: dict[tuple[int, ...], Tails] = known[0]
+        self.tail_sets: dict[tuple[object, ...], Tails] = known[0]
         self.states: dict[tuple[object, ...], float] = known[1]  # of a grid
         self.floors: dict[tuple[object, ...], dict[int, float]] = known[2]  # of a place
         self.rooms: dict[tuple[object, ...], float] = known[3]  # in which nothing of a place fits
@@ -177,7 +169,11 @@ class Groups:
         key = (grid.pp, grid.dp * grid.cp, m)
         if (found := self.tail_sets.get(key)) is not None:
             return found
-        schedules, every = assemblies(space, p.facts, grid, micro_batch_size)
+        schedules = sp.schedules(space, p.facts, grid, micro_batch_size)
+        alike = (*key[:2], *schedules)  # whatever the micro-batches
+        if alike in self.tail_sets:
+            return self.tail_sets.setdefault(key, self.tail_sets[alike])
+        every = sp.shardings(space, p.facts, grid)
         dp_wins = self.overlap_helps[0] and True in space.overlap_dp
         pp_wins = self.overlap_helps[1] and True in space.overlap_pp
         exchanges = [
@@ -187,12 +183,12 @@ class Groups:
         ]
         exchanges.sort(key=lambda t: (t.offload_optimizer, t.offload_activations))
         weights, rule = p.memory_facts.weights, p.memory_parameters.stage_split
-        found = self.tail_sets[key] = Tails(
+        found = self.tail_sets[key] = self.tail_sets[alike] = Tails(
             n_all=len(every) * len(schedules),
             schedules=schedules,
-            dealt=dealings(weights, rule, grid.pp, schedules, p.facts),
+            dealt=sp.dealings(weights, rule, grid.pp, schedules, p.facts),
             exchanges=exchanges,
-            states=tuple(least_states(exchanges)),
+            states=tuple(sp.least_states(exchanges)),
             fill=least_fill(schedules),
             least=(exchanges or [Tail()])[-1],
             fully_sharded=tuple({int(t.zero_stage == 3) for t in exchanges}),

@@ -25,8 +25,10 @@ MOST_EP = 64
 SHARES = {
     "something": 0.005,  # any further kind of parallelism, recomputation or sharding
     "TP over nodes": 0.15,  # no published recipe has it
-    "TP around narrow experts": 0.07,  # TP 2, which recipes have for memory; TP 4 four times
+    "TP around experts": 0.01,  # TP 2; TP 4 four times. Megatron-Bridge's guide stays at 1 or 2
+    "TP around narrow experts": 0.07,  # likewise; recipes have TP 2 for memory
     "experts split by TP": 0.15,  # recipes spread experts by EP alone
+    "pipeline of whole experts": 0.15,  # all 65 measured pipelines of experts in the copy have EP
     "CP": 0.02,
     "CP of a short sequence": 0.1,  # a doubling; 2 of 1,597 published layouts at 8k have CP 4
     "EP over nodes": 0.03,  # a doubling
@@ -59,9 +61,10 @@ def of_degrees(
         found.append((f"TP {tp}", SHARES["something"]))
     if tp > domain_gpus:
         found.append((f"TP {tp} over nodes of {domain_gpus}", SHARES["TP over nodes"]))
-    if tp > 1 and facts.n_experts and max(facts.expert_widths, default=0) < WIDE_EXPERT:
-        share = SHARES["TP around narrow experts"] * math.log2(tp) ** 2
-        found.append((f"TP {tp} around narrow experts", share))
+    if tp > 1 and facts.n_experts:
+        narrow = max(facts.expert_widths, default=0) < WIDE_EXPERT
+        what = "TP around narrow experts" if narrow else "TP around experts"
+        found.append((what.replace("TP", f"TP {tp}"), SHARES[what] * math.log2(tp) ** 2))
     if etp > 1:
         found.append((f"experts split by TP {etp}", SHARES["experts split by TP"]))
     if cp > 1:
@@ -70,6 +73,8 @@ def of_degrees(
         found.append((f"CP {cp} at {facts.seq_len:,} tokens", share))
     if ep > 1:
         found.append((f"EP {ep}", SHARES["something"]))
+    elif pp > etp == 1 and facts.n_experts:
+        found.append((f"PP {pp} of whole experts", SHARES["pipeline of whole experts"]))
     if ep * etp > domain_gpus:
         share = SHARES["EP over nodes"] * math.log2(ep * etp / domain_gpus)
         share += SHARES["EP beyond published"] * math.log2(max(1.0, ep / MOST_EP))

@@ -46,17 +46,15 @@ def least_memory(problem: Problem, space: Space, names: set[str]) -> dict[str, C
             floor = states_floor_bytes(problem, first, states, dealt)
             places.append((floor, grid, ep, made, kept))
     for floor, grid, ep, made, kept in sorted(places, key=lambda place: place[0]):
-        choices = list(
-            itertools.product(
+        for tail in kept:
+            name = family(grid.tp, grid.pp, grid.cp, ep, tail.zero_stage, tail.shard_group_size)
+            if name not in names or (name in found and floor >= found[name].peak_bytes):
+                continue
+            choices = itertools.product(
                 sp.recomputes(space, facts, grid.pp),
                 sp.sequence_parallels(space, facts, grid),
                 space.precision,
             )
-        )
-        for tail in kept if choices else ():  # else no setting of it is legal
-            name = family(grid.tp, grid.pp, grid.cp, ep, tail.zero_stage, tail.shard_group_size)
-            if name not in names or (name in found and floor >= found[name].peak_bytes):
-                continue
             layouts = [
                 made(tail, recompute, sequence_parallel=split, precision=precision)
                 for recompute, split, precision in choices

@@ -207,11 +207,8 @@ class Walk:
             node.some_too_large = True
             counts.too_large += len(pipes)
             return
-        for pipe, schedule, vpp in pipes:
+        for _, schedule, vpp in pipes:
             whole = share + self.of_schedule(schedule, vpp, grid.pp)
-            if self._hopeless(pipe + exchange, whole, reach):
-                self.some_fits = True
-                continue
             last = tail._replace(schedule=schedule, vpp=vpp)
             layout = self.groups.layout(group, node.recompute, node.overlap_tp, last)
             if against_refused(layout, p.facts):  # which says nothing of its neighbours
@@ -319,14 +316,14 @@ def _groups(walk: Walk) -> Iterator[tuple[float, LayoutGroup]]:
     for grid in sp.grids(space, facts):
         kinds, outer = groups.kinds(grid), groups.n_outer(grid)
         degrees = groups.expert_degrees(grid)
-        batches = []
+        batches, spread = [], {min(2, ep) for ep, _ in degrees}
         for b in sp.micro_batches(space, facts, grid) if degrees else ():
             if (tails := groups.tails(grid, b)).exchanges:
                 m = groups.n_micro_batches(grid, b)
                 of_each = pipeline_floor_s(1.0, grid.pp, m, tails.fill) * groups.late
                 batches.append((b, tails, of_each, groups.times(grid, b)))
                 counts.declared += len(degrees) * outer * len(kinds) * tails.n_all
-                for ep in {min(2, ep) for ep, _ in degrees}:
+                for ep in spread:
                     walk.families(grid, ep, tails)
         for ep, etp in degrees:
             large: dict[tuple[int, str], bool] = {}  # of assemblies and a precision

@@ -259,25 +259,29 @@ def tails(
     space: Space, facts: rules.RuleFacts, grid: ProcessGrid, micro_batch_size: int
 ) -> list[Tail]:
     """Return the allowed assemblies of a grid."""
-    schedules, rest = assemblies(space, facts, grid, micro_batch_size)
-    return [t._replace(schedule=s, vpp=v) for s, v in schedules for t in rest]
+    rest = shardings(space, facts, grid)
+    pairs = schedules(space, facts, grid, micro_batch_size)
+    return [t._replace(schedule=s, vpp=v) for s, v in pairs for t in rest]
 
 
-def assemblies(
+def schedules(
     space: Space, facts: rules.RuleFacts, grid: ProcessGrid, micro_batch_size: int
-) -> tuple[list[tuple[str, int]], list[Tail]]:
-    """Return the allowed (schedule, vpp) of a grid, and the rest of an assembly; any pair goes."""
-    _, cp, _, pp, dp = grid
-    m = facts.global_batch_size // (dp * micro_batch_size)
-    schedules = [
+) -> list[tuple[str, int]]:
+    """Return the allowed (schedule, vpp) of a grid; each goes with any of `shardings`."""
+    pp, m = grid.pp, facts.global_batch_size // (grid.dp * micro_batch_size)
+    allowed = [
         (s, v)
         for s in space.schedule
         for v in (space.vpp if s == "interleaved" else (1,))
         if not rules.against_schedule(s, v, pp, m, facts)
         and not facts.settings.refused_by(pp, v, 2, "none")
     ]
-    if space.even_chunks:
-        schedules = _even_first(schedules, pp, facts.n_layers)
+    return _even_first(allowed, pp, facts.n_layers) if space.even_chunks else allowed
+
+
+def shardings(space: Space, facts: rules.RuleFacts, grid: ProcessGrid) -> list[Tail]:
+    """Return the allowed rest of an assembly of a grid, whatever its schedule."""
+    _, cp, _, pp, dp = grid
     ranks = dp * cp
     asked = facts.runs_on.zero_pipeline_asked if pp > 1 else ()
     whole = (None,) if space.fsdp or ranks in space.shard_group_size else ()
@@ -291,7 +295,7 @@ def assemblies(
     ]
     overlap_dp = space.overlap_dp if ranks > 1 else space.overlap_dp[:1]
     overlap_pp = space.overlap_pp if pp > 1 else space.overlap_pp[:1]
-    rest = [
+    return [
         Tail(
             zero_stage=z,
             shard_group_size=g,
@@ -307,7 +311,6 @@ def assemblies(
         for act in space.offload_activations
         if not rules.against_offload(opt, act, facts)
     ]
-    return schedules, rest
 
 
 def _even_first(schedules: list[tuple[str, int]], pp: int, n_layers: int) -> list[tuple[str, int]]:

@@ -86,9 +86,8 @@ def matmul_s(
     ideal_s = max(matmul_flop(m, k, n, groups) / peak, moved / hw.hbm_bytes_per_s)
     if hw.arch is None:
         return ideal_s
-    rates = peak, hw.hbm_bytes_per_s, hw.n_compute_units
-    rows = ProductRows(max(1.0, n), max(1.0, k), width, *rates)
-    rows = rows._replace(l2_bytes=hw.l2_bytes, products=groups)
+    rates = peak, hw.hbm_bytes_per_s, hw.n_compute_units, hw.l2_bytes
+    rows = ProductRows(max(1.0, n), max(1.0, k), width, *rates, products=groups)
     time_s = _alone_s(max(1.0, m), rows, used, hw.arch)
     frac = training_frac(hw, precision)
     if n % ALIGNMENT or k % ALIGNMENT:

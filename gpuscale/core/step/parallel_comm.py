@@ -116,6 +116,7 @@ def gather_s(
     return collective_s(hw, op, n_ranks, stride, n_bytes, calls=calls)
 
 
+@lru_cache(maxsize=65536)
 def all_to_all_s(
     hw: Hardware,
     n_ranks: int,

@@ -58,12 +58,25 @@ def test_each_burden_alone(changed, share):
     assert [s for _, s in found] == sorted((s for _, s in found), reverse=True)
 
 
+def test_a_pipeline_of_experts_spreads_them():
+    """No published one keeps all experts of its layers on every rank; TP of experts has its own."""
+    wide = replace(FACTS, n_experts=8, expert_widths=(14336,))
+    whole, spread = replace(BARE, pp=8), replace(BARE, pp=8, ep=8)
+    assert burdens(whole, wide, 8)[0] == ("PP 8 of whole experts", 0.15)
+    assert total(burdens(spread, wide, 8)) == pytest.approx(0.005 + 0.05)
+    assert total(burdens(BARE, wide, 8)) == 0.0
+    split = [words for words, _ in burdens(replace(whole, tp=2, etp=2), wide, 8)]
+    assert "experts split by TP 2" in split and "PP 8 of whole experts" not in split
+
+
 def test_narrow_experts_long_sequences_and_thin_stages():
     tp = replace(BARE, tp=4)
     assert total(burdens(tp, NARROW, 8)) == pytest.approx(0.285)
     assert total(burdens(replace(BARE, tp=2), NARROW, 8)) == pytest.approx(0.075)
     wide = replace(NARROW, expert_widths=(1536, 14336))
-    assert total(burdens(tp, wide, 8)) == total(burdens(tp, FACTS, 8)) == 0.005
+    shares = [total(burdens(replace(BARE, tp=n), wide, 8)) for n in (1, 2, 4, 8)]
+    assert shares == pytest.approx([0.0, 0.005 + 0.01, 0.005 + 0.04, 0.005 + 0.09])
+    assert total(burdens(tp, FACTS, 8)) == 0.005
     assert total(burdens(replace(tp, tp=16), FACTS, 72)) == 0.005
     long = replace(FACTS, seq_len=131072)
     shares = [total(burdens(replace(BARE, cp=c), long, 8)) for c in (2, 16, 32)]

@@ -579,7 +579,7 @@ def test_a_bound_of_memory_is_of_the_fullest_stage():
     assert len(set(floors)) > 1  # the head is in the last stage
     assert max(floors) <= peak_floor_bytes(p, first, states, 1) <= peak_bytes(p, first)
     alone = replace(space, zero_stage=(3,), shard_group_size=(2,), fsdp=False)
-    _, tails = space_of.assemblies(alone, p.facts, ProcessGrid(1, 1, "ring", 1, 8), 1)
+    tails = space_of.shardings(alone, p.facts, ProcessGrid(1, 1, "ring", 1, 8))
     assert {t.shard_group_size for t in tails} == {2}
 
 

@@ -17,7 +17,6 @@ from gpuscale.core.search.space import (
     ProcessGrid,
     Tail,
     _even_first,
-    assemblies,
     dealings,
     default_space,
     divisors,
@@ -29,7 +28,9 @@ from gpuscale.core.search.space import (
     overlap_tps,
     powers_of_two,
     recomputes,
+    schedules,
     sequence_parallels,
+    shardings,
     tails,
 )
 from gpuscale.core.settings import JobSettings
@@ -203,7 +204,7 @@ def test_orders_that_place_ranks_differently(changed, n):
 
 
 def shards(space=SPACE, facts=FACTS, **changed):
-    rest = assemblies(space, facts, GRID._replace(**changed), 1)[1]
+    rest = shardings(space, facts, GRID._replace(**changed))
     return list(dict.fromkeys((t.zero_stage, t.shard_group_size) for t in rest))
 
 
@@ -226,7 +227,7 @@ def test_ways_to_shard():
 
 def test_schedules_of_a_grid():
     def of(space=SPACE, facts=FACTS, b=1, **changed):
-        return assemblies(space, facts, GRID._replace(**changed), b)[0]
+        return schedules(space, facts, GRID._replace(**changed), b)
 
     every = replace(SPACE, even_chunks=False)
     assert of(pp=1) == [("1f1b", 1)]
@@ -254,16 +255,16 @@ def test_schedules_of_a_grid():
 
 
 def test_assemblies_are_every_pair():
-    schedules, rest = assemblies(SPACE, FACTS, GRID, 1)
+    pairs, rest = schedules(SPACE, FACTS, GRID, 1), shardings(SPACE, FACTS, GRID)
     assert len(rest) == 3 * 2 * 2  # shards, overlap of DP and of PP
-    assert len(tails(SPACE, FACTS, GRID, 1)) == len(schedules) * len(rest)
-    assert {(t.schedule, t.vpp) for t in tails(SPACE, FACTS, GRID, 1)} == set(schedules)
-    alone = assemblies(SPACE, FACTS, GRID._replace(pp=1, dp=1, cp=1), 1)[1]
+    assert len(tails(SPACE, FACTS, GRID, 1)) == len(pairs) * len(rest)
+    assert {(t.schedule, t.vpp) for t in tails(SPACE, FACTS, GRID, 1)} == set(pairs)
+    alone = shardings(SPACE, FACTS, GRID._replace(pp=1, dp=1, cp=1))
     assert [(t.overlap_dp, t.overlap_pp) for t in alone] == [(True, True)]
     away = replace(SPACE, offload_optimizer=(False, True), offload_activations=(False, True))
-    assert len(assemblies(away, FACTS, GRID, 1)[1]) == 4 * len(rest)
+    assert len(shardings(away, FACTS, GRID)) == 4 * len(rest)
     cannot = on(offload_activations=False)
-    assert len(assemblies(away, cannot, GRID, 1)[1]) == 2 * len(rest)
+    assert len(shardings(away, cannot, GRID)) == 2 * len(rest)
 
 
 def test_chunks_that_deal_layers_alike():

@@ -29,13 +29,13 @@ JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
         {"shard_group_size": (2, 4, 8), "zero_stage": (0, 1, 2, 3), "overlap_dp": (False, True)},
         (29, 0, 13935, 27574),
     ),
-    ("moe", 16, 80, {}, (27, 0, 3745, 47577)),
-    ("moe", 16, 7, {}, (19, 2169, 5027, 44134)),
+    ("moe", 16, 80, {}, (25, 0, 3217, 48107)),
+    ("moe", 16, 7, {}, (19, 1815, 4811, 44704)),
     ("moe", 16, 4, {"etp": (1, 0), "sequence_parallel": (True, False)}, (0, 76257, 0, 0)),
     (
         *("moe", 16, 7),
         {"schedule": ("1f1b", "interleaved", "zb-h1", "dualpipe"), "pp": (2, 4)},
-        (24, 2510, 7341, 32513),
+        (24, 2147, 7296, 32921),
     ),
     (
         *("dense", 16, 7),
