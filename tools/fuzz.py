@@ -299,7 +299,7 @@ def options_of(name: str) -> list[tuple[str, list[str]]]:
     """Option flags of a command with likely values, from the words of its help; a flag has none."""
     import typer
 
-    from gpuscale.cli.completion import app
+    from gpuscale.cli.parser import app
 
     group: Any = typer.main.get_command(app)
     found = group.get_command(None, name)

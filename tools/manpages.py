@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpuscale.answers.table import COMMANDS
 from gpuscale.cli.help import OTHERS, help_text
+from gpuscale.cli.parser import other_help
 from gpuscale.version import __version__
 
 
@@ -51,7 +52,7 @@ def pages() -> dict[str, str]:
     for name, about in COMMANDS.items():
         made[f"gpuscale-{name}.1"] = page(f"gpuscale-{name}", about, help_of(name))
     for name, about in OTHERS.items():
-        made[f"gpuscale-{name}.1"] = page(f"gpuscale-{name}", about, help_of(name))
+        made[f"gpuscale-{name}.1"] = page(f"gpuscale-{name}", about, other_help(name))
     return made
 
 

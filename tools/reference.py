@@ -53,6 +53,7 @@ def cli_page() -> str:
     """Write the reference of the command line."""
     from gpuscale.answers.table import COMMANDS
     from gpuscale.cli.help import OTHERS
+    from gpuscale.cli.parser import other_help
 
     parts = [
         "# Command line",
@@ -64,7 +65,7 @@ def cli_page() -> str:
     for name, line in COMMANDS.items():
         parts.append(f"## gpuscale {name}\n\n{line}\n\n```text\n{help_text(name).rstrip()}\n```")
     for name, line in OTHERS.items():
-        parts.append(f"## gpuscale {name}\n\n{line}\n\n```text\n{help_text(name).rstrip()}\n```")
+        parts.append(f"## gpuscale {name}\n\n{line}\n\n```text\n{other_help(name).rstrip()}\n```")
     return "\n\n".join(parts) + "\n"
 
 

@@ -45,7 +45,7 @@ Only the module of the question that is asked is imported: each other one would 
 """
 
 ELSEWHERE = {
-    **{name: f"gpuscale.cli.{name}" for name in ("check", "explore", "mcp")},
+    "check": "gpuscale.cli.check",
     "schema": "gpuscale.answers.requirements",
     "plan": "gpuscale.answers.training.plan",
     "roofline": "gpuscale.answers.parts.roofline",

@@ -6,45 +6,25 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.cli.help import OTHERS, print_help
-from gpuscale.errors import Exit, GpuscaleError, unknown_name
-from gpuscale.version import __version__
-
-ROOT = ("--version", "--help", "--install-completion", "--show-completion")
-"""Options before a command."""
+from gpuscale.cli.help import print_help
+from gpuscale.errors import Exit, GpuscaleError
 
 
 def _invoke(args: Sequence[str]) -> int:
-    """Read and run; the answer's own exit code."""
-    from gpuscale.cli.failures import begins_with_no_command, no_such_option
-    from gpuscale.cli.words import read_words
-
-    first = args[0] if args else "--help"
-    if first == "--help":
-        return int(not print_help(["--help"]))
-    if first == "--version":
-        print(f"gpuscale {__version__}")
-        return 0
-    if first in ROOT:
-        from gpuscale.cli.completion import app
-
-        return int(app(list(args), prog_name="gpuscale", standalone_mode=False) or 0)
-    if first.startswith("-") and first != "-":
-        raise no_such_option(first.partition("=")[0], ROOT)
-    if first in COMMANDS:
+    """Parse and run; the answer's own exit code."""
+    if args and args[0] in COMMANDS:
         from gpuscale.cli.answering import answered
+        from gpuscale.cli.words import read_words
 
-        question = question_of(first)
-        return int(answered(question, read_words(question, args[1:])))
-    if first not in OTHERS:
-        said = args[1:] if first == "help" and args[1:] else args
-        raise unknown_name("command", said[0], COMMANDS, begins_with_no_command(said))
-    other: Any = question_of(first)
-    other(**read_words(other, args[1:])).begin()
-    return 0
+        question = question_of(args[0])
+        given = read_words(question, args[1:])
+        if given is not None:
+            return int(answered(question, given))
+    from gpuscale.cli.parser import invoke
+
+    return invoke(args)
 
 
 def _bug() -> int:
@@ -73,7 +53,7 @@ def run(args: Sequence[str]) -> int:
 
     `args`: the arguments after the program's name. Returns: a value of `gpuscale.errors.Exit`.
     """
-    from gpuscale.cli.failures import remember, report_error
+    from gpuscale.cli.failures import remember, report_error, usage_error
 
     remember(args)
     try:
@@ -91,14 +71,17 @@ def run(args: Sequence[str]) -> int:
         if error.filename is not None:
             return _bug()
         return unwritten(error)
-    except Exception:
-        return _bug()
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            return _bug()
+        report_error(usage_error(error))
+        return int(Exit.USAGE)
 
 
 def main() -> None:
     """Run the program on its command line."""
     if "_GPUSCALE_COMPLETE" in os.environ:
-        from gpuscale.cli.completion import app
+        from gpuscale.cli.parser import app
 
         app(prog_name="gpuscale")
     try:

@@ -7,57 +7,60 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from gpuscale.answers.ask import Question, fields_of
-from gpuscale.answers.table import called, owners
+from gpuscale.answers.ask import fields_of
+from gpuscale.answers.table import COMMANDS, called, owners, question_of
 from gpuscale.errors import GpuscaleError, typo_of, unknown_name
 
 
-def misused(question: type[Question], text: str, hint: str = "") -> GpuscaleError:
-    """Say what is wrong with a line of a command."""
-    if text.startswith("missing"):
-        hint = f"for example `{question.EXAMPLE}`"
-    return GpuscaleError(text, hint or _see(question))
-
-
-def _see(question: type[Question] | None) -> str:
-    name = f" {question.NAME}" if question else ""
-    return f"see `gpuscale{name} --help`"
-
-
-def no_such_option(
-    option: str, known: Iterable[str], question: type[Question] | None = None
-) -> GpuscaleError:
-    """Say what an option that a command does not have may mean."""
+def usage_error(error: Any) -> GpuscaleError:
+    """Turn a parser's own complaint (wrong option, missing argument) into ours."""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "gpuscale"
+    parsed = getattr(error, "option_name", "") or ""
+    option = next((w for w in _args if len(parsed) == 2 and w.startswith(parsed)), parsed)  # -tp
+    alike = list(getattr(error, "possibilities", None) or ())
+    text = str(getattr(error, "message", "") if alike else error.format_message())
+    name = path.removeprefix("gpuscale ")
+    said = called(option, question_of(name) if name in COMMANDS else None) if option else ""
     bare = option.lstrip("-")
+    close = typo_of(bare, [o.lstrip("-") for o in alike]) if len(bare) > 2 else ""
+    text = " ".join(text.split()).rstrip(".").replace("'", "`").replace("argument(s)", "arguments")
+    text = text.replace(f": {parsed}", f": {option}")
     if option[1:2].isdigit():
+        text = f"`{option}` is not an option"
         hint = "a negative number is not accepted here"
-        return GpuscaleError(f"`{option}` is not an option", hint)
-    hint = called(option, question)
-    if not hint and question and bare in fields_of(question) and option[:2] != "--":
+    elif said:
+        hint = said
+    elif name in COMMANDS and bare in fields_of(question_of(name)) and option[:2] != "--":
         hint = f"write two hyphens: --{bare}"
-    if not hint and len(bare) > 2 and (close := typo_of(bare, [k.lstrip("-") for k in known])):
+    elif "unexpected extra" in text and (extra := _extra(text, name)):
+        hint = extra
+    elif close:
         hint = f"did you mean `--{close}`?"
-    if not hint and (own := owners(option)):
+    elif "does not take a value" in text:
+        hint = f"`{text.split('`')[1]}` alone says it"
+    elif option and "no such" in text.lower() and (own := owners(option)):
         hint = f"`{option}` is an option of {', '.join(own)}"
         said_command = next((w for w in _args if w in own), "")
         if said_command and _args[0] != said_command:
             hint = f"the command comes first: `gpuscale {said_command} ... {option}`"
-    return GpuscaleError(f"no such option: {option}", hint or _see(question))
+    else:
+        hint = f"see `{' '.join(('gpuscale', *(w for w in _args[:1] if w in COMMANDS)))} --help`"
+        if "issing" in text[:10] and name in COMMANDS:
+            hint = f"for example `{question_of(name).EXAMPLE}`"
+    return GpuscaleError(text[:1].lower() + text[1:], hint)
 
 
-def too_many(extras: Sequence[str], question: type[Question]) -> GpuscaleError:
+def _extra(text: str, command: str) -> str:
     """Say what arguments too many mean: the rest of a name, a GPU, how many, or a size."""
-    text = f"got unexpected extra arguments ({' '.join(extras)})"
-    return GpuscaleError(text, _extra(extras, question) or _see(question))
-
-
-def _extra(extras: Sequence[str], question: type[Question]) -> str:
     from gpuscale.io.presets import find_preset
 
-    said, known, found = words(), fields_of(question), []
+    extras, said = text.rpartition("(")[2].rstrip(") ").split(), words()
+    known = fields_of(question_of(command)) if command in COMMANDS else {}
+    found = []
     for extra in extras:
         before = said[said.index(extra) - 1] if extra in said else ""
         joined = f"{before}-{extra}".lower()
@@ -66,7 +69,7 @@ def _extra(extras: Sequence[str], question: type[Question]) -> str:
         comma = "," if extra.isdecimal() and "gpus" in known else ""  # 64 32, or 30 days
         if before[:1].isdecimal() and (comma or extra.isalpha()):
             return f"a value has no blank: {before}{comma}{extra}"
-        if extra[:1] in ("\u2013", "\u2014", "\u2212"):  # a dash that was typed for two hyphens
+        if extra[0] in "\u2013\u2014\u2212":  # a dash that was typed for two hyphens
             return f"write two hyphens: --{extra.lstrip(extra[0])}"
         if find_preset("gpu", extra):
             found.append(f"--gpu {extra}")

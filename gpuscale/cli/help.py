@@ -89,7 +89,7 @@ def help_words(args: Sequence[str]) -> tuple[str, str] | None:
     at = next((i for i, w in enumerate(words) if w in ("-h", "--help", "--")), None)
     if at is None or words[at] == "--":
         return None
-    command = next((w for w in words[:at] if w in (*COMMANDS, *OTHERS)), "")
+    command = next((w for w in words[:at] if w in COMMANDS), "")
     if not command and any(not w.startswith("-") for w in words[:at]):
         return None  # an unknown command: the parser says so
     return command, words[at + 1] if len(words) > at + 1 else ""
@@ -209,8 +209,8 @@ def _own(question: type[Question]) -> Iterator[OptionLine]:
 
 
 def _shown(question: type[Question]) -> Iterator[OptionLine]:
-    """Options of how an answer is shown, where a command has one."""
-    for name, (flags, metavar, text) in SHOWN.items() if question.NAME not in OTHERS else ():
+    """Options of how an answer is shown."""
+    for name, (flags, metavar, text) in SHOWN.items():
         spelled = f"{flags} {metavar}".strip()
         yield OptionLine(spelled, spelled, text, "show", name not in RARE)
 

@@ -12,12 +12,11 @@ import os
 import re
 from collections import OrderedDict
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.answer import ask
-from gpuscale.answers.ask import Asked, Question, Swept, fields_of
+from gpuscale.answers.ask import Asked, Swept, fields_of
 from gpuscale.answers.table import COMMANDS, question_of
-from gpuscale.core.records import dataclass
 from gpuscale.errors import GpuscaleError, unknown_name
 from gpuscale.version import __version__
 
@@ -25,19 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuscale.render.document import Document
-
-
-@dataclass
-class Mcp(Question):
-    """Serve the commands as tools of an assistant (MCP) over standard input and output."""
-
-    NAME: ClassVar[str] = "mcp"
-    EXAMPLE: ClassVar[str] = "gpuscale mcp < /dev/null"
-
-    def begin(self) -> None:
-        """Serve."""
-        serve()
-
 
 TOOLS = tuple(
     name

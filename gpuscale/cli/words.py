@@ -1,86 +1,109 @@
-"""The command line of a question read: its options and arguments, and what is wrong with it."""
+"""A command line read without typer, which takes longer to import than a small answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gpuscale.answers.ask import Question, fields_of
-from gpuscale.cli.failures import misused, no_such_option, too_many
-from gpuscale.cli.help import OTHERS, SHOWN
+from gpuscale.cli.help import SHOWN
 
 REPEATED = ("require", "output")
 """Options of `SHOWN` that may be repeated."""
 
 
-def read_words(question: type[Question], args: Sequence[str]) -> dict[str, Any]:
+def read_words(question: type[Question], args: Sequence[str]) -> dict[str, Any] | None:
     """Return what is said of the fields of a question, and as `shown_` of those of `SHOWN`.
 
-    An argument may be given by its name too, ``--cluster dgx-h100``. Raises GpuscaleError for a
-    line that the command does not take, with what may be meant.
+    None where a line is not plain: typer reads it, or says what is wrong with it. Plain are known
+    options, whole and with values that do not look like options, and as many arguments as wanted.
     """
-    options, known = options_of(question), fields_of(question)
-    arguments = [name for name, (_, argument) in known.items() if argument]
-    given: dict[str, Any] = {name: None for name, _ in options.values() if name[:6] == "shown_"}
-    plain, left = list[str](), list(args)
+    kinds: dict[str, tuple[str, str]] = {}  # option -> (name of its value, kind)
+    order: list[tuple[str, bool]] = []  # (argument, whether it must be given)
+    for name, (asked, argument) in fields_of(question).items():
+        if argument and asked.kind == "many":
+            return None
+        if argument:
+            order.append((name, asked.default is ...))
+        for flag in (f"--{name.replace('_', '-')}", *asked.flags):
+            kinds[flag] = (name, asked.kind)
+    for name, (spelled, metavar, _) in SHOWN.items():
+        kind = "many" if name in REPEATED else metavar and "one"
+        kinds |= {flag: (f"shown_{name}", kind or "flag") for flag in spelled.split(", ")}
+    given: dict[str, Any] = {f"shown_{name}": None for name in SHOWN}
+    plain, left = [], list(args)
     while left:
         word = left.pop(0)
-        if word == "--":
-            plain += left
-            break
         if word == "-" or not word.startswith("-"):
             plain.append(word)
             continue
         flag, equals, value = word.partition("=")
-        if flag not in options and word[:2] in options:  # -oFILE
-            flag, equals, value = word[:2], "=", word[2:]
-        if flag not in options:
-            raise no_such_option(flag, options, question)
-        name, kind = options[flag]
-        if kind == "flag":
-            if equals:
-                text = f"option `{flag}` does not take a value"
-                raise misused(question, text, f"`{flag}` alone says it")
-            given[name] = True
-            continue
-        if not equals and not left:
-            raise misused(question, f"option `{flag}` requires an argument")
-        value = value if equals else left.pop(0)
-        if name in arguments and name in given:
-            raise misused(question, f"{flag}: the {name} is given twice")
-        given[name] = [*(given.get(name) or ()), value] if kind == "many" else value
-    return _with_arguments(question, arguments, given, plain)
+        name, kind = kinds.get(flag, ("", ""))
+        takes = kind != "flag"
+        if not name or (equals and not (takes and flag.startswith("--"))):
+            return None
+        if takes and not equals:
+            if not left or (left[0].startswith("-") and left[0] != "-"):
+                return None
+            value = left.pop(0)
+        if kind == "many":
+            given[name] = [*(given.get(name) or ()), value]
+        elif name in dict(order) and name in given:
+            return None
+        else:
+            given[name] = value if takes else True
+    for name in [n for n, _ in order if n not in given][: len(plain)]:
+        given[name] = plain.pop(0)
+    said = [name in given for name, _ in order]
+    missing = any(needed and name not in given for name, needed in order)
+    return None if plain or missing or said != sorted(said, reverse=True) else given
 
 
-def _with_arguments(
-    question: type[Question], arguments: Sequence[str], given: dict[str, Any], plain: list[str]
-) -> dict[str, Any]:
-    """Put plain words at the places of the arguments that are not given by name."""
-    known = fields_of(question)
-    for name in [n for n in arguments if n not in given]:
-        if plain and known[name][0].kind == "many":
-            given[name], plain = plain, []
-        elif plain:
-            given[name] = plain.pop(0)
-    last = max((i for i, name in enumerate(arguments) if name in given), default=-1)
-    for i, name in enumerate(arguments):
-        if name not in given and (i < last or known[name][0].default is ...):
-            word = known[name][0].metavar
-            named = name if word in (None, "N") else word
-            raise misused(question, f"missing argument `{named}`")
-    if plain:
-        raise too_many(plain, question)
-    return given
+def by_name(question: type[Question]) -> dict[str, str]:
+    """Options under which a person may give an argument, as ``--cluster`` of ``collective``."""
+    return {
+        flag: name
+        for name, (asked, argument) in fields_of(question).items()
+        if argument and asked.kind != "many"
+        for flag in (f"--{name.replace('_', '-')}", *asked.flags)
+    }
 
 
-def options_of(question: type[Question]) -> Mapping[str, tuple[str, str]]:
-    """Option of a command -> (name of its value, its kind)."""
-    found: dict[str, tuple[str, str]] = {}
-    for name, (asked, argument) in fields_of(question).items():
-        if not (argument and asked.kind == "many"):
-            flags = (f"--{name.replace('_', '-')}", *asked.flags)
-            found |= dict.fromkeys(flags, (name, asked.kind))
-    for name, (spelled, metavar, _) in SHOWN.items() if question.NAME not in OTHERS else ():
-        kind = "many" if name in REPEATED else "value" if metavar else "flag"
-        found |= dict.fromkeys(spelled.split(", "), (f"shown_{name}", kind))
-    return found
+def placed(
+    args: Sequence[str], names: Mapping[str, str], order: Sequence[str], flags: Collection[str]
+) -> list[str]:
+    """Arguments of a command line with those given by name at their places, behind the options.
+
+    >>> names = {"--op": "op", "--cluster": "cluster", "--gpu": "cluster"}
+    >>> placed(["all-reduce", "--gpu", "h100", "--gpus", "8"], names, ["op", "cluster"], {"--json"})
+    ['--gpus', '8', 'all-reduce', 'h100']
+    """
+    options: list[str] = []
+    plain: list[str] = []
+    named: dict[str, str] = {}
+    left = list(args)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        if name in names:
+            if names[name] in named:
+                raise ValueError(f"{name}: the {names[name]} is given twice")
+            if not equals and not left:
+                raise ValueError(f"option {name} requires an argument")
+            named[names[name]] = value if equals else left.pop(0)
+        elif word == "--":
+            plain += left
+            break
+        elif word.startswith("-") and word != "-":
+            options.append(word)
+            if not equals and word not in flags and left:
+                options.append(left.pop(0))
+        else:
+            plain.append(word)
+    slots = [named[x] if x in named else plain.pop(0) if plain else None for x in order]
+    while slots and slots[-1] is None:
+        slots.pop()
+    if None in slots:
+        raise ValueError(f"missing argument `{order[slots.index(None)]}`")
+    rest = [s for s in (*slots, *plain) if s is not None]
+    return [*options, *(["--"] if any(s.startswith("-") and s != "-" for s in rest) else []), *rest]

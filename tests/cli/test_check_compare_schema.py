@@ -13,7 +13,7 @@ from running import invoke
 from gpuscale.answers.requirements import schema_of
 from gpuscale.answers.table import COMMANDS, question_of
 from gpuscale.cli.app import run
-from gpuscale.cli.completion import app
+from gpuscale.cli.parser import app
 
 MATMUL = "matmul-time b200 64 4096 8192"
 JOBS = """

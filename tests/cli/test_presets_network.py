@@ -9,7 +9,7 @@ import pytest
 from running import forked
 
 from gpuscale.cli.app import run
-from gpuscale.cli.completion import completer
+from gpuscale.cli.parser import completer
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import preset_names
 
@@ -160,7 +160,7 @@ def test_full_disk_is_no_bug(line):
 
 def test_completion_reads_no_preset():
     code = (
-        "from gpuscale.cli.completion import completer; import sys; c = completer('cluster');"
+        "from gpuscale.cli.parser import completer; import sys; c = completer('cluster');"
         "assert c('dgx'); print(*{'pydantic', 'rich', 'numpy'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []
