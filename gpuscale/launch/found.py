@@ -166,21 +166,28 @@ class Found(Said):
 
 
 def main_of(found: list[Found]) -> list[Found]:
-    """Of several commands of one kind the one that trains and says most, the first of equals."""
-    kinds = dict.fromkeys(f.kind for f in found)
+    """Of several commands the one that trains and says most, the first of equals.
+
+    Of servers one of each engine.
+    """
     chosen = []
-    for kind in kinds:
-        alike = [f for f in found if f.kind == kind]
-        best = max(alike, key=lambda f: (not f.beyond, len(f.places)))
-        others = sum((f.places, f.model_name) != (best.places, best.model_name) for f in alike)
-        if others:
-            best.unresolved.append(f"one of {others + 1} {kind} commands: others are not read")
+    trains = any(f.method != "serve" for f in found)
+    for kind in dict.fromkeys("" if trains else f.kind for f in found):
+        alike = [f for f in found if trains or f.kind == kind]
+        best = max(alike, key=lambda f: (f.method != "serve", not f.beyond, len(f.places)))
+        if others := sum((f.places, f.model_name) != (best.places, best.model_name) for f in alike):
+            best.unresolved.append(f"one of {others + 1} commands: others are not read")
         chosen.append(best)
     return chosen
 
 
 UNSET = "\x00"
 """Mark of what could not be put in, before the variable's own text."""
+
+
+def is_unknown(text: str) -> bool:
+    """Whether a text is nothing but what is not known."""
+    return bool(re.fullmatch(UNSET + r"\$(\w+|[^\w{(]|\{.*\}|\(.*\))", text, re.DOTALL))
 
 
 def named_model(text: str) -> str:

@@ -346,7 +346,7 @@ CASES = [
         "a.sh",
         "torchrun pretrain_gpt.py --num-layers 2 --tensor-model-parallel-size 2\n"
         "torchrun pretrain_gpt.py --num-layers 2 --tensor-model-parallel-size 4 --seq-length 64\n",
-        {"tp": 4, "unresolved": ["one of 2 megatron commands: others are not read"]},
+        {"tp": 4, "unresolved": ["one of 2 commands: others are not read"]},
     ),
 ]
 

@@ -233,7 +233,9 @@ def _headline(r: LaunchReport) -> str:
     if not r.can_launch:
         return f"{head} breaks {len(r.broken)} rule{'s' if len(r.broken) > 1 else ''}: see below."
     if r.fits is False and r.peak_bytes is not None:
-        return f"{head} can start but {_verdict(r)}: {gb(r.peak_bytes)} on the fullest GPU."
+        trains = (r.fits_probability or 0.0) > 0.5  # so that it is the engine that has no room
+        why = "its engine has no room for a sequence" if trains else _verdict(r)
+        return f"{head} can start but {why}: {gb(r.peak_bytes)} on the fullest GPU."
     if r.missing:
         return f"{head}, as far as the files say it:"
     if r.step_s is None:

@@ -98,7 +98,8 @@ def _question(
     on_tensor = bool(said.pop("attention", False))
     own = said.pop("own_context", False)
     tp, replicas = max(1, found.tp // attention), 1 if on_tensor else found.dp or 1
-    if replicas > 1 and any(group.ffn.kind == "moe" for group in model.layer_groups):
+    experts = any(group.ffn.kind == "moe" for group in model.layer_groups)
+    if replicas > 1 and experts and found.kind != "sglang":
         attention, replicas = replicas, 1  # ranks of one engine share the experts
     layers = sum(group.n for group in model.layer_groups)
     if said.get("ngl", 0) >= layers:

@@ -21,6 +21,8 @@ from gpuscale.core.model.layer_shape import model_maps
 from gpuscale.core.records import replace
 from gpuscale.errors import GpuscaleError, RuleError
 from gpuscale.io.software import framework_habits
+from gpuscale.launch.dialects.nested import dialect
+from gpuscale.launch.dialects.rows import words_of
 from gpuscale.launch.found import DEFAULT_SEQ_LEN, Found
 from gpuscale.launch.read.kinds import KINDS
 
@@ -29,22 +31,11 @@ if TYPE_CHECKING:
     from gpuscale.answers.training.plan import Plan
     from gpuscale.core.finetune.bench import Trial
     from gpuscale.specs.model import ModelSpec
+    from gpuscale.specs.software import RowSpec
 
-KEYS = {
-    "micro_batch_size": "per_device_train_batch_size",
-    "accumulation": "gradient_accumulation_steps",
-    "recompute": "gradient_checkpointing",
-}
-KEYS_OF = {
-    "trainer": KEYS | {"loss": "use_liger_kernel"},
-    "ms-swift": KEYS | {"loss": "use_liger_kernel"},
-    "torchtune": KEYS | {"recompute": "enable_activation_checkpointing"},
-    "oumi": KEYS | {"recompute": "enable_gradient_checkpointing"},
-    "unsloth": KEYS | {"recompute": "use_gradient_checkpointing"},
-    "llama-factory": KEYS
-    | {"recompute": "disable_gradient_checkpointing", "loss": "enable_liger_kernel"},
-}
-"""What changes -> the key that says it, where the file does not say it by another."""
+ROWS_OF = {"trainer": "transformers"}
+"""Kind whose options the rows of another framework's file say."""
+CHECKPOINTS = "use_gradient_checkpointing"
 ZERO_KEYS = {".json": "zero_optimization.stage", ".yaml": "deepspeed_config.zero_stage"}
 """File beside a launch -> its key of the ZeRO stage: DeepSpeed's, accelerate's."""
 WORTH = 1.03
@@ -130,20 +121,18 @@ def _change_of_files(
     from gpuscale.launch.read.edit import changed, diff
     from gpuscale.launch.read.files import is_notebook
 
-    keys = KEYS_OF.get(found.kind, KEYS)
+    rows = {row.field.removeprefix("tuning."): row for row in _rows(found) if row.option}
     own = {name: text for name, text in launch.files.items() if not is_notebook(name)}
-    if found.kind == "unsloth" and not any(keys["recompute"] in text for text in own.values()):
-        keys = {field: key for field, key in keys.items() if field != "recompute"}
+    if found.kind == "unsloth" and not any(CHECKPOINTS in text for text in own.values()):
+        del rows["recompute"]
 
     def options(side: str) -> dict[str, Any]:
         made: dict[str, Any] = {}
-        for c in changes:
-            key = found.places.get(c.field, keys.get(c.field, "")).partition(":")[0]
-            value = getattr(c, side)
-            if key and c.field in keys:
-                on = value == "fused" if c.field == "loss" else value != "none"
-                switch = c.field in ("recompute", "loss")
-                made[key] = key.startswith("disable") != on if switch else int(value)
+        for c in (one for one in changes if one.field in rows):
+            row, value = rows[c.field], getattr(c, side)
+            key = found.places.get(c.field, row.option[0].rpartition(".")[2]).partition(":")[0]
+            word = words_of(row, value) if row.words else int(value)
+            made |= {} if word is None else {key: word}
         return made
 
     after = {**launch.files, **changed(own, options("have"), options("best"))}
@@ -162,6 +151,14 @@ def _change_of_files(
         for c in changes
         if now[c.field] != c.best and not (c.best == "none" and again.recompute is None)
     )
+
+
+def _rows(found: Found) -> tuple[RowSpec, ...]:
+    """Rows that say the options of a launch; none for a framework that has no file."""
+    try:
+        return dialect(ROWS_OF.get(found.kind, found.kind)).row
+    except ValueError:
+        return ()
 
 
 LIKE = {"roll": "verl"}
@@ -240,6 +237,8 @@ def _options(asked: LaunchCheck, found: Found, model: ModelSpec, n_gpus: int) ->
     dp = max(1, n_gpus // (found.tp * found.pp * found.cp))
     batch = found.global_batch_size or micro * dp * (found.accumulation or 1)
     trained = _samples(found, batch) or {"method": method, "global_batch": batch}
+    if found.kind == "slime" and found.rl and model.published_format != "bf16":
+        trained["rollout_weights"] = model.published_format  # its checkpoint is the engine's
     return dict(
         cluster=asked.where,
         gpus=n_gpus,

@@ -79,12 +79,14 @@ def settled(asked: Memory) -> Memory:
 
     Raises GpuscaleError for options that contradict one another or would do nothing.
     """
-    split = asked.tp * asked.pp * asked.cp
-    n_gpus = data_parallel(asked, asked.pp) * split
+    apart, n_gpus = (asked.rollout_gpus or 0) + (asked.critic_gpus or 0), asked.gpus
+    apart = apart if n_gpus and apart < n_gpus else 0
+    dp = data_parallel(replace(asked, gpus=n_gpus and n_gpus - apart), asked.pp)
+    n_gpus = dp * asked.tp * asked.pp * asked.cp + apart
     refuse_idle(asked)
     batch, micro = asked.global_batch, asked.micro_batch
     if asked.accumulation is not None:
-        batch, micro = accumulated(asked, n_gpus // split), micro or 1
+        batch, micro = accumulated(asked, dp), micro or 1
     if asked.recompute == "per-op":
         raise GpuscaleError("--recompute per-op has no meaning with --method", "full or none")
     return replace(asked, gpus=n_gpus, global_batch=batch, micro_batch=micro, accumulation=None)

@@ -113,16 +113,23 @@ ENDINGS = (".yaml", ".yml", ".json", ".toml")
 NO_TRAINING = "echo printf pip git cd export source sed cat cp mv ls mkdir chmod test grep".split()
 
 
+def handed_over(words: list[str]) -> list[str]:
+    """Command behind `--` that a program which submits jobs is given.
+
+    >>> handed_over("python mason.py --gpus 8 -- torchrun --nproc_per_node=8 train.py".split())
+    ['torchrun', '--nproc_per_node=8', 'train.py']
+    """
+    at = words.index("--") if "--" in words else 0
+    submits = words[:3] == ["ray", "job", "submit"] or any(w.endswith(".py") for w in words[:at])
+    if not submits or at + 1 >= len(words):
+        return words
+    return words[max(i for i, w in enumerate(words) if w in ("--", "&&")) + 1 :]
+
+
 def command(words: list[str], stem: str) -> Found | None:
     """Read a command that trains or serves; None for any other."""
     if not words or words[0] in NO_TRAINING:
         return None
-    if len(words) > 1 and any(" " in w and len(w) > 60 for w in words):
-        inner = [w for w in words if "pretrain_" in w and " " in w]
-        if inner:
-            return command(inner[0].split(), stem)
-    if words[:3] == ["ray", "job", "submit"] and "--" in words:
-        words = words[words.index("--") + 1 :]
     words = containers.started_by(words)
     if engine := serving.engine_of(words):
         return serving.read(words, engine)

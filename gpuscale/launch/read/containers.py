@@ -12,7 +12,7 @@ from gpuscale.launch.dialects.rows import whole
 from gpuscale.launch.found import UNSET, Found, launch_table
 from gpuscale.launch.named import ENGINES, gpu_named, program_of
 from gpuscale.launch.read.bash.words import Script, read_text
-from gpuscale.launch.read.maxtext import put_topology
+from gpuscale.launch.read.maxtext import TWO_DEVICES, put_topology
 from gpuscale.launch.read.serving import ranks
 from gpuscale.launch.read.together import tables_in
 
@@ -249,6 +249,8 @@ def put_machines(table: Table, held: HeldCommand, found: Found) -> None:
         put_topology(*chips, replicas or 1, found)
         return
     if found.method == "serve":
+        if chips and chips[0].startswith(TWO_DEVICES):
+            found.beyond.append(f"{chips[0]}: a device of {found.kind} there is half of a chip")
         _put_server(held, found)
         return
     if nodes or replicas:

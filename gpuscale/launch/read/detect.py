@@ -193,7 +193,7 @@ def _yaml(
             "give what `helm template` makes of it",
         )
     found: list[Found] = []
-    for table in yaml_tables(name, text):
+    for table in served_tables.with_models(yaml_tables(name, text)):
         if "litellm_params" in str(table.get("model_list"))[:MOST_SHOWN]:
             raise GpuscaleError(
                 f"{name}: LiteLLM's routes, whose servers are started elsewhere",
@@ -283,7 +283,12 @@ def _script(
 ) -> list[Found]:
     script = read_script(text, outside_variables(text) | dict(variables), near)
     stem = re.sub(r"[^\w.-]", "-", name.rsplit("/", 1)[-1].rsplit(".", 1)[0])[:60] or "model"
-    script.commands = [torchtitan.with_variables(w, script.variables) for w in script.commands]
+    script.commands = [
+        torchtitan.with_variables(
+            commands.handed_over(w), script.variables | script.own.get(tuple(w), {})
+        )
+        for w in script.commands
+    ]
     started = [(f, words) for words in script.commands if (f := command(words, stem)) is not None]
     found = main_of(serving.pooled([f for f, _ in started]))
     if not found and (own := program.of_script(script)) is not None:
@@ -296,6 +301,8 @@ def _script(
         found[0].unresolved.append("no command: the options that its variables hold are read")
         found[0].precision = None if found[0].precision == "fp32" else found[0].precision
     for one in found:
+        words = next((words for f, words in started if f is one), [])
+        script.variables |= script.own.get(tuple(words), {})
         served = one.method == "serve"
         put_machine(script.headers, one) if served else read_size(script.headers, script, one)
         if one.kind in ("maxtext", "levanter"):

@@ -274,10 +274,14 @@ def _verl_policy(at: Nested, words: str) -> None:
     if 0 < size < (found.world_size or 0):
         found.notes.append(f"fsdp_size {size}: its shards are counted as over all GPUs, too small")
     found.offload_parameters = at.true(f"{part}param_offload")
-    found.offload_optimizer = at.true(f"{part}optimizer_offload")
+    found.offload_optimizer = any([at.true(f"{part}optimizer_offload"), at.true(OFFLOADS)])
     over_all = at.number(f"{actor}ppo_micro_batch_size")  # of old releases
     if found.micro_batch_size is None and over_all and found.world_size:
         found.micro_batch_size = max(1, over_all // found.world_size)
+
+
+OFFLOADS = "actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload"
+"""Key of Megatron's own optimizer on the host."""
 
 
 def _verl_rollouts(at: Nested, rl: Table) -> None:

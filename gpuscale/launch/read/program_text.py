@@ -12,7 +12,8 @@ from typing import Any
 from gpuscale.io.text import Table
 from gpuscale.launch.found import UNSET
 from gpuscale.launch.read.program import LIBRARIES
-from gpuscale.launch.read.program_values import (
+from gpuscale.launch.read.together import table_of
+from gpuscale.launch.values import (
     NOTHING,
     Evaluator,
     dotted,
@@ -22,7 +23,6 @@ from gpuscale.launch.read.program_values import (
     known,
     with_defaults,
 )
-from gpuscale.launch.read.together import table_of
 
 __all__ = ["Program", "dotted", "unwarned"]
 

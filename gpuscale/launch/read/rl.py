@@ -83,8 +83,16 @@ def _areal(at: Nested) -> None:
     found.cp_kind = "ulysses" if found.cp > 1 and not over else None
     if at.true("actor.use_lora"):
         found.method, found.lora_rank = "lora", at.number("actor.lora_rank") or 32
+    if over and found.recompute == "full":  # the switch is the trainer's, what of it Megatron's
+        found.recompute = at.text("actor.megatron.recompute_granularity") or "full"
+        at.get("actor.megatron.recompute_method"), at.number("actor.megatron.recompute_num_layers")
+    tokens = at.number("actor.mb_spec.max_tokens_per_mb")
     if at.get("gconfig") is None:
-        found.rl = {}
+        pairs = at.text("train_dataset.type") == "dpo"
+        found.seq_len, found.rl = whole(found.rl.get("prompt")), {}
+        put_rl(found, {"method": "dpo"}) if pairs else None
+        found.global_batch_size = at.number("train_dataset.batch_size")
+        put_tokens(found, tokens // (2 if pairs else 1) if tokens else None)
         return
     engines = at.text("rollout.backend") or (word.split("+")[0] if "+" in word else "")
     rollout = backend_degrees(engines or word)
@@ -94,8 +102,9 @@ def _areal(at: Nested) -> None:
         apart = math.prod(rollout.get(name, 1) for name in ("dp", "pp", "tp"))
         found.rl |= {"engine": "async", "rollout_gpus": apart}
         found.n_gpus += apart
-    found.seq_len = found.seq_len or at.number("gconfig.max_new_tokens")
-    put_tokens(found, at.number("actor.mb_spec.max_tokens_per_mb"))
+    longest = at.number("gconfig.max_tokens")  # of all turns
+    found.seq_len = longest or found.seq_len or at.number("gconfig.max_new_tokens")
+    put_tokens(found, tokens)
 
 
 def _roll(at: Nested) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuscale.io.calibration import merged
 from gpuscale.io.text import Table
 from gpuscale.launch.dialects.nested import Nested
 from gpuscale.launch.found import UNSET, Found, known_options, launch_table, main_of
-from gpuscale.launch.named import gpu_named
+from gpuscale.launch.named import ENGINES, gpu_named
 from gpuscale.launch.read import serving
 from gpuscale.launch.read.program_text import Program
 from gpuscale.launch.read.serving import read
@@ -75,8 +76,7 @@ def read_served(table: Table) -> Found | None:
 
 def _line(engine: str, model: str, options: Mapping[str, Any], more: Any = ()) -> Found:
     """Read a table of options as the command that says the same."""
-    words = [{"vllm": "vllm", "sglang": "sglang"}.get(engine, "trtllm-serve")]
-    words += ["serve"] * (words != ["trtllm-serve"])
+    words = [engine, "serve"] if engine in ("vllm", "sglang") else ["trtllm-serve"]
     words += [model] if model else []
     return read([*words, *as_flags(options), *(str(w) for w in more or ())], engine)
 
@@ -161,8 +161,9 @@ def _resource(table: Table) -> Found | None:
     at = Nested(Found(""), table)
     kind = at.text("kind")
     row = RESOURCES.get(kind, {})
-    if row and (uri := at.text(row["model"])) and at.text(row["engine"]).lower() in ("", "vllm"):
-        found = _line("vllm", _hub(uri), {}, at.get(row["words"]))
+    engine = (at.text(row["engine"]) or "vllm").lower() if row else ""
+    if row and (uri := at.text(*row["model"].split())) and engine in ENGINES:
+        found = _line(engine, _hub(uri), {}, at.get(row["words"]))
         machine, _, number = at.text(row["machine"]).partition(":")
         name, gpus = SIZES.get(machine, [machine, number or "1"])
         found.gpu = gpu_named(name)
@@ -179,6 +180,16 @@ def _resource(table: Table) -> Found | None:
         return None
     words = [str(w).replace("--model_id", "--model") for w in model.get("args") or ()]
     return _line("vllm", _hub(at.text("spec.predictor.model.storageUri")), {}, words)
+
+
+def with_models(tables: list[Table]) -> list[Table]:
+    """Put the models of llmaz, resources of their own, into the one that serves the first."""
+    model = next((one for one in tables if one.get("kind") == "OpenModel"), {})
+    served = next((one for one in tables if one.get("kind") == "Playground"), {})
+    if not model or not served:
+        return tables
+    flavors = Nested(Found(""), model).get("spec.inferenceConfig.flavors") or [{}]
+    return [merged(merged(model, served), {"spec": {"flavor": flavors[0]}})]
 
 
 DEGREES: dict[str, str] = _WORDS["degrees"]

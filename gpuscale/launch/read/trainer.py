@@ -193,6 +193,8 @@ def read_arguments(table: Table, kind: str, software: str, rows: str = "") -> Fo
         named = {f"fsdp_{k.removeprefix('fsdp_')}": v for k, v in given.items()}
         version = table.get("fsdp_version", named.get("fsdp_version"))
         _fsdp({**named, "fsdp_version": version}, found)
+    if (inner := whole(table.get("dp_shard_size"))) and kind == "axolotl":  # with it all are said
+        found.n_gpus = inner * (found.dp_replicate or 1) * found.tp * found.cp
     _named_config(table, found)
     put_unheard(found, every, table.asked | at.heard, known_keys(rows or ROWS.get(kind, "")))
     told = {key for key in OTHER_TASKS if str(table.get(key, "False")).lower() != "false"}

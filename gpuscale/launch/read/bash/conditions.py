@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable
 
-from gpuscale.launch.found import UNSET
+from gpuscale.launch.found import UNSET, is_unknown
 from gpuscale.launch.read.bash.words import Script, fields, read_text, summed
 
 SURE, LIKELY = 2, 1
@@ -91,7 +91,7 @@ class Condition:
 
     def _of_one(self, sign: str, text: str) -> int:
         if sign in ("-z", "-n"):
-            empty = (LIKELY if _whole(text) else -LIKELY) if UNSET in text else sure(not text)
+            empty = (LIKELY if is_unknown(text) else -LIKELY) if UNSET in text else sure(not text)
             return empty if sign == "-z" else -empty
         if sign == "-v":
             return SURE if text in self.script.variables else -LIKELY
@@ -160,8 +160,3 @@ def is_linear(pattern: str) -> bool:
 
 
 _SIGNS = ("=", "==", "!=", "=~", "<", ">", "\\<", "\\>", "-nt", "-ot", "-ef")
-
-
-def _whole(text: str) -> bool:
-    """Whether a text is nothing but what is not known."""
-    return bool(re.fullmatch(UNSET + r"\$(\w+|[^\w{(]|\{.*\}|\(.*\))", text, re.DOTALL))

@@ -245,15 +245,20 @@ def _simple(node: tree.Simple, script: Script) -> int:
     if node.redirects:
         return _redirected(node.redirects, script, tree.Simple(node.words))
     raw = list(node.words)
-    before = script.variables.get("IFS", " ")
-    while raw and tree.ASSIGN.match(raw[0]):
+    before, names = dict(script.variables), []
+    while raw and (match := tree.ASSIGN.match(raw[0])):
+        names.append(match[1])
         assign(raw.pop(0), script)
-    if raw and len(raw) < len(node.words):  # for this command alone
-        try:
-            return _command(raw, script)
-        finally:
-            script.variables["IFS"] = before
-    return _command(raw, script)
+    if not raw or not names:
+        return _command(raw, script)
+    told, n_before = {name: script.variables.get(name, "") for name in names}, len(script.commands)
+    try:
+        return _command(raw, script)
+    finally:  # for this command alone
+        script.own |= {tuple(words): told for words in script.commands[n_before:]}
+        for name in names:
+            script.variables.pop(name, None)
+        script.variables |= {name: before[name] for name in names if name in before}
 
 
 def _command(raw: list[str], script: Script) -> int:

@@ -1,18 +1,18 @@
 """Arithmetic of bash, whole numbers with C's operators; what `${...}` and `{a,b}` do with a text.
 
-The grammar of a sum is Python's but for a few signs: it is put into Python's and its tree walked.
+The grammar of a sum is Python's but for a few signs: it is put into Python's, and read as that is.
 """
 
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable
 
 from gpuscale.core.records import NamedTuple
 from gpuscale.errors import GpuscaleError
 from gpuscale.launch.found import UNSET
+from gpuscale.launch.values import Evaluator
 
 LARGEST = 2**63
 LONGEST = 2000
@@ -27,42 +27,6 @@ class NotKnown(ValueError):
     """A part of a sum that only the machine knows, or that is no sum."""
 
 
-def _divided(a: int, b: int) -> int:
-    if b == 0:
-        raise NotKnown
-    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-
-
-def _power(a: int, b: int) -> int:
-    if not 0 <= b <= 64:
-        raise NotKnown
-    return int(a**b)
-
-
-_OPERATORS: dict[type, Callable[..., int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: _divided,
-    ast.FloorDiv: _divided,
-    ast.Mod: lambda a, b: a - b * _divided(a, b),
-    ast.Pow: _power,
-    ast.LShift: lambda a, b: a * _power(2, b),
-    ast.RShift: lambda a, b: a // _power(2, b),
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Invert: operator.invert,
-    ast.Not: operator.not_,
-}
 Get = Callable[[str], "str | None"]
 
 
@@ -88,43 +52,24 @@ def total(text: str, get: Get, put: Callable[[str, str], None]) -> int:
         elif found := _CHOICE.fullmatch(part):
             value = total(found[2 if total(found[1], get, put) else 3], get, put)
         elif part.strip():
-            value = _value(_parsed(part), get)
+            value = _value(part, get)
     return value
 
 
-def _parsed(text: str) -> ast.expr:
+def _value(text: str, get: Get) -> int:
+    """Value of one sum: its names put in, it is one of Python's."""
     if len(text) > LONGEST:
         raise NotKnown
-    text = text.replace("&&", " and ").replace("||", " or ")
-    text = re.sub(r"!(?!=)", " not ", text)
+    known = re.sub(_NAME, lambda found: f" ({_named(found[1], get)}) ", text)
+    known = re.sub(r"!(?!=)", " not ", known.replace("&&", " and ").replace("||", " or "))
     try:
-        text = re.sub(r"\b(\d+)#(\w+)", lambda m: str(int(m[2], int(m[1]))), text)
-        return ast.parse(" ".join(text.split()), mode="eval").body
+        node = ast.parse(" ".join(known.replace("/", "//").split()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise NotKnown from None
-
-
-def _value(node: ast.expr, get: Get) -> int:
-    value = 0
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        value = node.value
-    elif isinstance(node, (ast.Name, ast.Subscript)):
-        value = _named(ast.unparse(node), get)
-    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        value = _OPERATORS[type(node.op)](_value(node.left, get), _value(node.right, get))
-    elif isinstance(node, ast.UnaryOp):
-        value = int(_OPERATORS[type(node.op)](_value(node.operand, get)))
-    elif isinstance(node, ast.BoolOp):
-        every = all if isinstance(node.op, ast.And) else any
-        value = int(every([_value(one, get) for one in node.values]))
-    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _OPERATORS:
-        left, right = _value(node.left, get), _value(node.comparators[0], get)
-        value = int(_OPERATORS[type(node.ops[0])](left, right))
-    else:
+    value = Evaluator().value(node)
+    if not isinstance(value, int) or abs(value) >= LARGEST:
         raise NotKnown
-    if abs(value) >= LARGEST:
-        raise NotKnown
-    return value
+    return int(bool(value) if isinstance(node, ast.BoolOp) else value)
 
 
 def _named(name: str, get: Get) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gpuscale.core.records import dataclass, field
 from gpuscale.errors import GpuscaleError
-from gpuscale.launch.found import UNSET
+from gpuscale.launch.found import UNSET, is_unknown
 from gpuscale.launch.read.bash import sums
 from gpuscale.launch.read.bash.sums import NotKnown, total
 from gpuscale.launch.read.bash.syntax import Parser, end_of
@@ -64,6 +64,8 @@ class Script:
     asked: str = ""  # the test that compares what is `unset`, or `given` when it is started
     chosen: dict[str, str] = field(default_factory=dict)  # argument that is not given -> its test
     given: frozenset[str] = frozenset()  # variables known from outside
+    own: dict[tuple[str, ...], dict[str, str | list[str]]] = field(default_factory=dict)
+    """Command -> the variables that are set for it alone."""
 
 
 def as_list(value: str | list[str]) -> list[str]:
@@ -148,12 +150,8 @@ class _Fields:
             return end + 1
         value, end = expansion(raw, i, self.script)
         if isinstance(value, list):
-            parts = (
-                value
-                if self.quoted or not self.splits
-                else [w for v in value for w in v.split() or [v]]
-            )
-            self._several(parts)
+            whole = self.quoted or not self.splits
+            self._several(value if whole else [w for v in value for w in v.split() or [v]])
         elif self.quoted or not self.splits:
             self._put(value)
         else:
@@ -293,7 +291,7 @@ def _parameter(said: sums.Parameter, shown: str, script: Script) -> str | list[s
     sign = said.sign
     if sign.strip(":") in tuple("-=?+"):
         known = value is not None and not (sign[0] == ":" and not value)
-        known = known and UNSET not in (value if isinstance(value, str) else " ".join(value or []))
+        known = known and not is_unknown(value if isinstance(value, str) else " ".join(value or []))
         if sign[-1] == "+":
             return read_text(said.rest, script) if known else ""
         if not known and sign[-1] in "-=":

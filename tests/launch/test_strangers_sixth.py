@@ -1,0 +1,173 @@
+"""What 56 more files of strangers were read wrongly for, or asked without need: small excerpts."""
+
+import json
+
+import pytest
+
+from gpuscale.cli.app import run
+from gpuscale.launch.read.detect import read_launch
+
+# inclusionAI/AReaL@4aef98d8 examples/alignment/hhrlhf_dpo.yaml
+PAIRS = """
+cluster: {n_nodes: 1, n_gpus_per_node: 8}
+actor:
+  backend: "fsdp:d8p1t1"
+  path: Qwen/Qwen2.5-7B
+  gradient_checkpointing: true
+  dtype: bfloat16
+  mb_spec: {max_tokens_per_mb: 4096, granularity: 2}
+train_dataset: {batch_size: 64, path: Anthropic/hh-rlhf, type: dpo, max_length: 2048}
+valid_dataset: {batch_size: 64}
+"""
+# inclusionAI/AReaL@4aef98d8 examples/tau2/config_235b_moe_airline.yaml
+TURNS = """
+cluster: {n_nodes: 10, n_gpus_per_node: 8}
+gconfig: {n_samples: 16, max_new_tokens: 8192, max_tokens: 30000}
+rollout: {backend: "sglang:d4t8"}
+actor:
+  backend: "megatron:(attn:d1p12t4|ffn:d1p12e4)"
+  path: Qwen/Qwen3-235B-A22B
+  gradient_checkpointing: true
+  mb_spec: {max_tokens_per_mb: 32768}
+  megatron: {recompute_granularity: full, recompute_method: uniform, recompute_num_layers: 1}
+  kl_ctl: 0.0
+train_dataset: {batch_size: 16, max_length: 1024}
+"""
+# axolotl-ai-cloud/axolotl@067b021c8 examples/distributed-parallel/qwen3-8b-fsdp-tp-cp.yaml
+SHARDS = """
+base_model: Qwen/Qwen3-8B
+dp_shard_size: 2
+context_parallel_size: 2
+tensor_parallel_size: 2
+fsdp_version: 2
+fsdp_config: {offload_params: false, reshard_after_forward: true}
+datasets: [{path: tatsu-lab/alpaca, type: alpaca}]
+sequence_len: 8192
+micro_batch_size: 1
+"""
+# aws-samples/awsome-distributed-training@7217859f
+# 3.test_cases/pytorch/verl/kubernetes/rlvr/recipe/run_qwen3-235b_megatron_96gb.sh
+ON_HOST = """
+HOME_OF_DATA=${HOME_OF_DATA:-"${HOME}/verl"}
+MODEL_PATH=$HOME_OF_DATA/models/Qwen3-235B-A22B
+MODEL_PATH="${MODEL_PATH:-Qwen/Qwen3-VL-235B-A22B-Instruct}"
+python3 -m verl.trainer.main_ppo --config-name='ppo_megatron_trainer.yaml' \\
+    data.train_batch_size=32 actor_rollout_ref.rollout.n=8 algorithm.adv_estimator=grpo \\
+    actor_rollout_ref.model.path="${MODEL_PATH}" actor_rollout_ref.actor.ppo_mini_batch_size=16 \\
+    +actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction=1. \\
+    +actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True \\
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 \\
+    trainer.n_gpus_per_node=8 trainer.nnodes=4
+"""
+# allenai/open-instruct@e6c3044a scripts/train/debug/oc_sft_olmo3_7b_1node.sh
+SUBMITS = """
+uv run python mason.py --cluster ai2/jupiter --num_nodes 1 --gpus 8 -- torchrun --nnodes=1 \\
+    --nproc_per_node=8 open_instruct/olmo_core_finetune.py --model_name_or_path a/b \\
+    --max_seq_length 32768 --per_device_train_batch_size 1 --gradient_accumulation_steps 4
+"""
+# InftyAI/llmaz@3c13ff3 docs/examples/sglang/playground.yaml
+PLAYGROUND = """
+kind: OpenModel
+metadata: {name: qwen2-0--5b}
+spec:
+  source: {modelHub: {modelID: Qwen/Qwen2-0.5B-Instruct}}
+  inferenceConfig: {flavors: [{name: t4, limits: {nvidia.com/gpu: 1}}]}
+---
+kind: Playground
+metadata: {name: qwen2-0--5b}
+spec:
+  modelClaim: {modelName: qwen2-0--5b}
+  backendRuntimeConfig: {backendName: sglang, args: [--context-length, "4096"]}
+"""
+# AI-Hypercomputer/tpu-recipes@c8cfe2f inference/ironwood/vLLM/Gemma4/gemma4-server.yaml
+HALVES = """
+kind: Deployment
+spec:
+  template:
+    spec:
+      nodeSelector:
+        cloud.google.com/gke-tpu-accelerator: tpu7x
+        cloud.google.com/gke-tpu-topology: 2x2x1
+      containers:
+      - image: vllm/vllm-tpu:nightly
+        command: ["python3", "-m", "vllm.entrypoints.openai.api_server"]
+        args: ["--model=google/gemma-4-31B-it", "--data-parallel-size=4"]
+"""
+ALONE = """
+CUDA_VISIBLE_DEVICES=0 python prepare.py
+NPROC_PER_NODE=4 CUDA_VISIBLE_DEVICES=0,1,2,3 swift sft --model a/b --max_length 64
+CUDA_VISIBLE_DEVICES=0 swift infer --model out
+"""
+AND_SERVED = """
+llamafactory-cli train --model_name_or_path a/b --stage sft --finetuning_type lora \\
+    --per_device_train_batch_size 1
+vllm serve out/merged --tensor-parallel-size 4
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        (
+            "a.yaml",
+            PAIRS,
+            {"rl": {"method": "dpo"}, "seq_len": 2048, "micro_batch_size": 1, "asked": {}}
+            | {"global_batch_size": 64, "n_gpus": 8},
+        ),
+        ("a.yaml", TURNS, {"seq_len": 30000, "recompute": "full", "asked": {}, "n_gpus": 80}),
+        ("a.yaml", SHARDS, {"n_gpus": 8, "tp": 2, "cp": 2, "zero_stage": 3, "asked": {}}),
+        ("a.sh", ON_HOST, {"model_name": "Qwen3-235B-A22B", "offload_optimizer": True}),
+        ("a.sh", ON_HOST, {"asked": {}}),
+        ("a.sh", SUBMITS, {"n_nodes": 1, "gpus_per_node": 8, "seq_len": 32768}),
+        ("a.yaml", PLAYGROUND, {"kind": "sglang", "gpu": "t4", "seq_len": 4096}),
+        ("a.yaml", PLAYGROUND, {"model_name": "Qwen/Qwen2-0.5B-Instruct"}),
+        ("a.yaml", HALVES, {"beyond": ["tpu7x: a device of vllm there is half of a chip"]}),
+        ("a.sh", ALONE, {"gpus_per_node": 4, "kind": "ms-swift"}),
+        ("a.sh", AND_SERVED, {"kind": "llama-factory", "tp": 1, "method": "lora"}),
+    ],
+)
+def test_what_is_read(name, text, wanted):
+    found = read_launch({name: text})
+    assert {key: getattr(found, key) for key in wanted} == wanted
+
+
+def answered(tmp_path, capsys, text, name="a.sh"):
+    (tmp_path / name).write_text(text)
+    run(["launch-check", str(tmp_path / name), "--json"])
+    return json.loads(capsys.readouterr().out)["result"]
+
+
+@pytest.mark.slow
+def test_gpus_that_roll_out_need_not_divide_into_the_trainer(tmp_path, capsys):
+    result = answered(tmp_path, capsys, TURNS, "a.yaml")
+    assert result["layout"]["tp"] * result["layout"]["pp"] == 48  # of 80, 32 roll out
+
+
+@pytest.mark.slow
+def test_data_parallel_servers_of_sglang_are_copies(tmp_path, capsys):
+    line = "python -m sglang.launch_server --model-path openai/gpt-oss-120b --dp-size 2 {}"
+    for more, layout in (("", "2 x TP 1 gives"), ("--tp 2 --enable-dp-attention", "DPA 2")):
+        (tmp_path / "a.sh").write_text(line.format(more))
+        run(["launch-check", str(tmp_path / "a.sh")])
+        assert layout in capsys.readouterr().out
+
+
+# THUDM/slime@624b824a scripts/low_precision/run-qwen3-30B-A3B-int4.sh
+INT4 = """
+python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate \\
+  --hf-checkpoint /root/{name}/ --rollout-batch-size 32 --n-samples-per-prompt 8 \\
+  --rollout-max-response-len 8192 --global-batch-size 256 --tensor-model-parallel-size 4 \\
+  --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 \\
+  --sequence-parallel --recompute-granularity full --recompute-method uniform \\
+  --recompute-num-layers 1 --max-tokens-per-gpu 8192 \\
+  --rollout-num-gpus-per-engine 1 --sglang-mem-fraction-static 0.7 --optimizer-cpu-offload
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "fits"), [("Qwen3-30B-A3B-INT4", True), ("Qwen3-30B-A3B", False)])
+def test_the_engine_holds_the_checkpoint_as_it_is(name, fits, tmp_path, capsys):
+    assert answered(tmp_path, capsys, INT4.format(name=name))["fits"] is fits
+    if not fits:
+        run(["launch-check", str(tmp_path / "a.sh")])
+        assert "its engine has no room for a sequence" in capsys.readouterr().out
