@@ -1,6 +1,7 @@
 """`memory` and `plan` with a method, as people call them."""
 
 import json
+import re
 
 import pytest
 from running import invoke
@@ -627,3 +628,50 @@ def test_hosts_decide_as_the_gpu_does(capsys):
         assert code == 1 and r["fits_probability"] < 0.01 and r["peak_bytes"] < r["capacity_bytes"]
         code, r = result(capsys, command, *ask, "--host-memory", "30TB", "--recompute", "full")
         assert code == 0 and r["fits_probability"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        (
+            "plan llama3-8b --method full --gpu h100 --gpus 8 --seq-len 8192 --global-batch 16",
+            ["--loss"],
+        ),
+        (
+            "plan gemma3-12b --method lora --gpu a100-40gb --gpus 1 --software llama-factory",
+            ["--global-batch", "--mean-len"],
+        ),
+        (
+            "plan gemma3-12b --method lora --gpu a100-40gb --gpus 1 --software llama-factory "
+            "--global-batch 16 --seq-len 2048 --loss eager",
+            [],
+        ),
+    ],
+)
+def test_a_plan_asks_for_what_nobody_said_that_makes_a_step_much_shorter(line, asks):
+    r = json.loads(invoke(*line.split(), "--json").stdout)["result"]
+    told = [part for part in r["decides"].split("; ") if " s with " in part]
+    assert [part.split(":")[0] for part in told] == asks
+    for part in told:  # as taken, which is the step that is printed, and otherwise
+        taken, other = (float(word) for word in re.findall(r"([\d.]+) s with", part))
+        assert taken == pytest.approx(r["step_s"], rel=0.01) and taken > 1.25 * other
+
+
+def test_fused_attention_is_named_where_a_framework_of_then_had_none():
+    long = "memory {} --method full --gpu a100-80gb --gpus 8 --zero 3 --micro-batch 1"
+    long += " --recompute full --software hf-deepspeed:2023-09 --seq-len {}"
+    held = invoke(*long.format("llama2-7b", 65536).split())
+    assert held.returncode == 1 and "fits with --attention flash2 (" in held.stdout
+    fused = invoke(*long.format("llama2-7b", 65536).split(), "--attention", "flash2", "--json")
+    gb = json.loads(fused.stdout)["result"]["peak_bytes"] / 1e9
+    assert f"({gb:.1f} GB)" in held.stdout
+    assert "--attention" not in invoke(*long.format("bloom-7b1", 65536).split()).stdout  # ALiBi
+
+
+def test_a_micro_batch_of_prompts_is_printed_as_the_rows_that_it_counts():
+    line = "memory qwen2.5-7b --method grpo --software trl:2025-01 --gpu h100 --gpus 8".split()
+    for group in (4, 8):
+        said = invoke(*line, "--micro-batch", "2", "--group", str(group)).stdout
+        assert f"micro-batch {2 * group} x" in said
+    today = invoke(*line[:5], "trl:2026-01", *line[6:], "--micro-batch", "2").stdout
+    assert "micro-batch 2 x" in today

@@ -10,6 +10,7 @@ from gpuscale.answers.run_terms import BilledTime, bill_terms
 from gpuscale.answers.saved import unsaid
 from gpuscale.answers.summary import Room
 from gpuscale.answers.training.tune_words import head_points, share_table, time_text
+from gpuscale.core.finetune.bench import with_micro_batch
 from gpuscale.core.finetune.rl_estimate import RlEstimate, RlJob
 from gpuscale.core.memory.fit import usable_term
 from gpuscale.core.records import Term, dataclass, replace, term_of
@@ -103,8 +104,7 @@ def memory_table(e: RlEstimate) -> Table:
     m = e.memory
     rows = [("policy, training", m.policy.total_bytes), ("reference", m.reference_bytes)]
     rows += [("critic and reward", m.critic_bytes), ("engine, awake", m.engine_bytes)]
-    rows.append(("while training", m.train_bytes))
-    rows.append(("while rolling out", m.rollout_bytes))
+    rows += [("while training", m.train_bytes), ("while rolling out", m.rollout_bytes)]
     return Table(
         (Column("part", "per training GPU", right=False), Column("bytes", "memory", gb)),
         [row for row in rows if row[1] > 0],
@@ -204,8 +204,7 @@ def _memory_term(rl: RlJob, e: RlEstimate, r: RlAnswer) -> Term:
         states = "policy_states_bytes + reference_bytes + critic_bytes"
         formula = f"max(policy_bytes + critic_bytes, {states}) + engine_bytes"
         text += "; the reference is on the GPU for its own forward pass alone"
-    kept = p.base_bytes + p.gradients_bytes + p.optimizer_bytes + p.adapter_bytes
-    parts = {"policy_bytes": p.total_bytes, "policy_states_bytes": kept}
+    parts = {"policy_bytes": p.total_bytes, "policy_states_bytes": p.states_bytes}
     training = term_of("train_bytes", "bytes", formula, text, m, **parts)
     moments = "the larger of the two moments of a step"
     larger = term_of("peak_bytes", "bytes", "max(train_bytes, rollout_bytes)", moments, m, r)
@@ -214,7 +213,8 @@ def _memory_term(rl: RlJob, e: RlEstimate, r: RlAnswer) -> Term:
 
 def rl_summary(case: FinetuneCase, rl: RlJob, r: RlAnswer, e: RlEstimate, said: str) -> list[Point]:
     """Summary of a step of RL."""
-    head = head_points(case, case.job, r, said, step_words(rl, e))
+    rows = case.job.layout.micro_batch_size * (rl.together if rl.method != "dpo" else 1)
+    head = head_points(case, with_micro_batch(case.job, rows), r, said, step_words(rl, e))
     phases = {key: getattr(e.step, key) for _, key in PHASES}
     low_high = f"(80 %: {time_text(r.step_low_s)} to {time_text(r.step_high_s)})"
     found = [

@@ -73,14 +73,17 @@ class FinetuneCase:
         """How far the job was tuned: as said, else a framework as it comes, or an own script."""
         return self.told_maturity or ("as-it-comes" if self.named else "script")
 
+    def short_step_s(self, trial: Trial) -> float:
+        """Step of rows as short as they may be, where only a limit was said; else its own. [s]."""
+        short = replace(self.bench, mean_tokens=SHORT * trial.job.layout.seq_len)
+        return short.step(trial.job).step_s if self.limit else trial.step.step_s
+
     def step_ends_s(self, trial: Trial) -> tuple[float, float]:
         """80 % interval of a step: of the family's own tables, as wide as its maturity. [s]."""
         width, step = self.bench.site(trial.job)[2].step_interval_factor_80, trial.step.step_s
         reach = reach_of(self.family(), self.loaded.model.has_experts, self.maturity)
         low, high = reach.interval_s(step / width, step, step * width)
-        if self.limit:
-            short = replace(self.bench, mean_tokens=SHORT * trial.job.layout.seq_len)
-            low *= short.step(trial.job).step_s / step
+        low *= self.short_step_s(trial) / step
         ways = self.older_values("experts") if self.loaded.model.has_experts else ()
         older = (replace(trial.job, experts=way) for way in ways)  # as older versions run them
         return low, max([high, *(self.bench.step(job).step_s for job in older)])

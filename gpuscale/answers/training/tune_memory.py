@@ -294,8 +294,7 @@ def memory_summary(
         f"{r.trained_params / 1e6:,.1f} M parameters are trained"
     )
     found = tune_words.head_points(case, job, r, said)
-    parts = [(label, getattr(r.expected, key)) for label, key in tune_words.PARTS]
-    found.append(largest_parts(parts, r.expected.moment))
+    found.append(largest_parts(tune_words.part_rows(r.expected), r.expected.moment))
     ends = f"80 % {MATURITY_WORDS[r.maturity]}: {tune_words.ends_text(r)}"
     rate = f"({ends}), {r.tokens_per_s:,.0f} tokens/s"
     found.append(Point("step", tune_words.time_text(r.step_s), rate))

@@ -29,6 +29,7 @@ from gpuscale.answers.training.tune_plan_blocks import (
     plan_facts,
     plan_summary,
     plan_terms,
+    step_asks,
     time_table,
 )
 from gpuscale.answers.training.tune_verdict import CHOSEN, verdict_of
@@ -207,12 +208,6 @@ def _option(asked: Plan, case: FinetuneCase, trial: Trial, tokens: float) -> Opt
     )
 
 
-def _step_taken(asked: Plan, chosen: Option) -> tuple[str, ...]:
-    """Say how much a step is, where nobody does."""
-    told = asked.global_batch or asked.accumulation or asked.micro_batch
-    return () if told else (f"steps of {chosen.global_batch_size} sequences (--global-batch)",)
-
-
 def _result(
     asked: Plan,
     case: FinetuneCase,
@@ -228,6 +223,9 @@ def _result(
     alone = len(options) == 1 and len(_places(asked)) == 1
     bold = bolder(asked, case, trial) if alone else None
     verdict = verdict_of(case, trial.job, CHOSEN)
+    steps = f"steps of {chosen.global_batch_size} sequences (--global-batch)"
+    batch = not (asked.global_batch or asked.accumulation or asked.micro_batch)
+    less = best_on(asked, fused) if (fused := _fused(asked, case)) else None
     return made_of(
         TuningPlan,
         verdict,
@@ -237,6 +235,7 @@ def _result(
         trial.job,
         tokens=tokens,
         chosen=chosen,
+        decides="; ".join(filter(None, (verdict.decides, *step_asks(case, trial, batch, less)))),
         maturity=case.maturity,
         step_low_s=low_s,
         step_high_s=high_s,
@@ -249,7 +248,7 @@ def _result(
         against=compared(options),
         remedies=remedies(case.bench, trial),
         said_by=said_by(told(asked), case.software, habits=case.habits, searched=SEARCHED),
-        taken=(*case.assumed, *_step_taken(asked, chosen)),
+        taken=(*case.assumed, *[steps][:batch]),
         passed_over=_option(asked, case, bold, tokens) if bold else None,
         passed_over_fits_probability=bold and verdict_of(case, bold.job, CHOSEN).fits_probability,
     )

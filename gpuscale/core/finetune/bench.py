@@ -289,6 +289,7 @@ class BenchChange:
 
 
 CHANGES = {
+    "attention": "fused attention in place of whole scores: --attention flash2",
     "loss": "fused cross entropy (Liger, cut-CE): --loss fused",
     "recompute": "activation checkpointing: --recompute full",
     "micro-batch": "one sequence at a time: --micro-batch 1",
@@ -322,6 +323,7 @@ def _changed(job: Job, name: str, gpus_per_node: int) -> Job:
     eight = replace(OPTIMIZERS["adamw-8bit"], in_backward=job.optimizer.in_backward)
     split = replace(layout, cp=layout.cp * gcd(layout.dp, gpus_per_node))
     return {
+        "attention": replace(job, attention=job.attention.replace("eager", "flash2")),
         "loss": replace(job, loss="fused"),
         "recompute": checkpointed,
         "micro-batch": with_micro_batch(job, 1),
@@ -341,6 +343,10 @@ def changed(bench: Bench, job: Job, name: str) -> Job | None:
     """Return a job with a change; None where there is nothing to change, or no way to."""
     if name in SHARDS and not job.method.shardable:
         return None
+    if name == "attention" and job.attention == "eager":
+        sinks = any(getattr(m, "sinks", False) for m in bench.model.mixers.values())
+        if sinks or bench.model.position == "alibi":  # fused kernels have neither
+            return None
     made = _changed(job, name, bench.gpus_per_node)
     if name == "offload parameters" and bench.site(made)[2].offload_whole:
         made = made.on_host(made.offload | set(MOVED_WHOLE))

@@ -68,11 +68,15 @@ class FinetuneMemory(Counted):
     peaks: Mapping[str, float] = field(default_factory=dict)  # moment -> what the device shows
 
     @property
+    def states_bytes(self) -> float:
+        """Weights, adapters, gradients and optimizer. [byte]."""
+        return self.base_bytes + self.adapter_bytes + self.gradients_bytes + self.optimizer_bytes
+
+    @property
     def allocated_bytes(self) -> float:
         """What tensors and workspaces take. [byte]."""
-        held = self.base_bytes + self.adapter_bytes + self.optimizer_bytes + self.workspace_bytes
-        passing = self.gradients_bytes + self.kept_bytes + self.working_bytes
-        return held + passing + self.logits_bytes + self.gathered_bytes
+        passing = self.kept_bytes + self.working_bytes + self.logits_bytes + self.gathered_bytes
+        return self.states_bytes + self.workspace_bytes + passing
 
 
 def stream_bytes(job: Job, p: FinetuneParameters) -> float:

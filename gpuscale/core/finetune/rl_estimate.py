@@ -213,12 +213,9 @@ def rl_memory(
     beside = 0.0
     if held.critic and not rl.critic_gpus:
         other = (critic or bench).memory(longest)
-        copies = 2.0 if held.reward else 1.0
-        beside = other.base_bytes * copies + other.gradients_bytes + other.optimizer_bytes
-        beside += other.adapter_bytes
+        beside = other.states_bytes + (other.base_bytes if held.reward else 0.0)
     train = own.total_bytes + reference + beside
-    states = own.base_bytes + own.gradients_bytes + own.optimizer_bytes + own.adapter_bytes
-    states += reference + beside
+    states = own.states_bytes + reference + beside
     awake = stays = 0.0
     host = own.host_bytes + frozen - reference + HOST_PROCESS_BYTES
     if engine is not None and rl.engine == "colocated":
