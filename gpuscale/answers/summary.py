@@ -138,9 +138,9 @@ def figures_of(points: Iterable[Point], *more: tuple[str, str, str]) -> Facts:
     return Facts([*rows, *more])
 
 
-def taken_points(taken: Iterable[str]) -> list[Point]:
-    """Say what was taken because nobody said it."""
-    found = "; ".join(taken)
+def taken_points(taken: Iterable[str], asked: str = "") -> list[Point]:
+    """Say what was taken because nobody said it, but for options that are asked for."""
+    found = "; ".join(t for t in taken if t.rpartition("(")[2].replace(")", ":") not in asked)
     return [Point("taken", found)] if found else []
 
 

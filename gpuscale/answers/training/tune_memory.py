@@ -29,7 +29,6 @@ from gpuscale.core.finetune.memory import FinetuneMemory, finetune_memory
 from gpuscale.core.finetune.method import Job, counts
 from gpuscale.core.finetune.parameters import IDEAL
 from gpuscale.core.records import asdict, dataclass, made_of, replace
-from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.words import gb
 from gpuscale.io.hardware import load_cluster, load_gpu
 from gpuscale.io.presets import preset_names
@@ -295,9 +294,7 @@ def memory_summary(
     )
     found = tune_words.head_points(case, job, r, said)
     found.append(largest_parts(tune_words.part_rows(r.expected), r.expected.moment))
-    ends = f"80 % {MATURITY_WORDS[r.maturity]}: {tune_words.ends_text(r)}"
-    rate = f"({ends}), {r.tokens_per_s:,.0f} tokens/s"
-    found.append(Point("step", tune_words.time_text(r.step_s), rate))
+    found.append(tune_words.step_point(r))
     found += [Point("longest", room)] if r.fits else tune_words.remedy_points(r.remedies)
     if r.fewest_gpus is not None:
         found.append(Point("fewest GPUs", f"{r.fewest_gpus:,}"))

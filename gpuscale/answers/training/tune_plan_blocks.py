@@ -16,7 +16,6 @@ from gpuscale.core.finetune.memory import FinetuneMemory
 from gpuscale.core.quantity import format_count, format_si
 from gpuscale.core.records import Term, dataclass, term_of, total_of
 from gpuscale.core.run.bill import Bill
-from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.step.records import Breakdown
 from gpuscale.core.verdict import MUCH
 from gpuscale.core.words import STEP_PARTS, gb
@@ -260,10 +259,7 @@ def plan_summary(
     found += [] if r.decides else [Point(*row) for row in chosen_rows(case, trial.job)]
     if r.fits and (mend := mended(case, trial, CHOSEN)):
         found.append(Point("surer", f"with {tune_words.mend_text(mend)}"))
-    low_high = f"(80 % {MATURITY_WORDS[r.maturity]}: {tune_words.ends_text(r)})"
-    found.append(
-        Point("step", tune_words.time_text(r.step_s), f"{low_high}, {r.tokens_per_s:,.0f} tokens/s")
-    )
+    found.append(tune_words.step_point(r))
     if r.fits:
         found.append(Point("run", tune_words.time_text(r.run_s), told))
         found += summary.cost_points(r.bill)
@@ -272,4 +268,5 @@ def plan_summary(
     else:
         found += tune_words.remedy_points(r.remedies)
     found += passed_over_points(r)
-    return [*found, *summary.taken_points(r.taken), *([summary.FILED] if r.fits else [])]
+    found += summary.taken_points(r.taken, r.decides)
+    return [*found, summary.FILED] if r.fits else found

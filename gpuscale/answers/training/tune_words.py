@@ -18,6 +18,7 @@ from gpuscale.core.memory.fit import usable_term
 from gpuscale.core.memory.peak import shards
 from gpuscale.core.quantity import format_time
 from gpuscale.core.records import Term, replace, term_of, total_of
+from gpuscale.core.settings import MATURITY_WORDS
 from gpuscale.core.verdict import EVEN, said
 from gpuscale.core.words import gb
 from gpuscale.meant import packaged
@@ -187,9 +188,11 @@ def time_text(seconds: float) -> str:
     return format_time(seconds, 3)
 
 
-def ends_text(r: TuningMemory | TuningPlan) -> str:
-    """Say the interval of a step."""
-    return span(time_text(r.step_low_s), time_text(r.step_high_s))
+def step_point(r: TuningMemory | TuningPlan) -> Point:
+    """Time of a step with its interval, and the tokens of a second."""
+    ends = span(time_text(r.step_low_s), time_text(r.step_high_s))
+    note = f"(80 % {MATURITY_WORDS[r.maturity]}: {ends}), {r.tokens_per_s:,.0f} tokens/s"
+    return Point("step", time_text(r.step_s), note)
 
 
 def memory_terms(case: FinetuneCase, job: Job, memory: FinetuneMemory) -> tuple[Term, ...]:
