@@ -255,6 +255,12 @@ class ModelSpec(Spec):
         return tuple((mixer, ffn, n) for (mixer, ffn), n in counts.items())
 
     @property
+    def fuses_attention(self) -> bool:
+        """Whether fused kernels of attention have all of it: neither ALiBi nor sinks."""
+        sinks = any(getattr(m, "sinks", False) for m in self.mixers.values())
+        return not sinks and self.position != "alibi"
+
+    @property
     def has_experts(self) -> bool:
         """Whether some layer has routed experts."""
         return any(ffn.kind == "moe" for ffn in self.ffns.values())

@@ -14,7 +14,7 @@ from gpuscale.answers.summary import figures_of
 from gpuscale.answers.training import rl_blocks
 from gpuscale.answers.training.rl_asked import degrees, replicas, rl_job, steps_of
 from gpuscale.answers.training.tune_case import FinetuneCase, job_of, make_case
-from gpuscale.answers.training.tune_verdict import verdict_of
+from gpuscale.answers.training.tune_verdict import in_shards, verdict_of
 from gpuscale.answers.training.tune_wanted import default_software, job_facts, with_rl_habits
 from gpuscale.answers.training.tune_words import short_of_host, time_text, verdict_text
 from gpuscale.core.finetune.bench import CHANGES, Bench, change_words, changed
@@ -69,7 +69,8 @@ class Asking:
         sharded = case.job.layout.zero_stage == 3
         if pinned or (sharded and not experts):
             return case
-        if not self.estimate(case, rl).fits and (parted := self._parted(asked, case, rl)):
+        parted = None if self.estimate(case, rl).fits else in_shards(case)
+        if parted and self.estimate(parted, rl).fits:
             return parted
         if self.trained != "full":
             return case
@@ -94,17 +95,6 @@ class Asking:
                 fastest = replace(tried, assumed=assumed)
                 least = not found.fits, found.step.step_s
         return fastest
-
-    def _parted(self, asked: Memory, case: FinetuneCase, rl: RlJob) -> FinetuneCase | None:
-        """Case with its replicas sharded, where only that fits."""
-        layout, parted = case.job.layout, None
-        if layout.dp > 1 and layout.zero_stage < 3 and case.job.method.shardable:
-            with suppress(GpuscaleError):  # the framework has no such stage
-                parted = self._made(replace(asked, zero=3))
-        if parted is None or not self.estimate(parted, rl).fits:
-            return None
-        told = f"ZeRO 3, as stage {layout.zero_stage} does not fit (--zero)"
-        return replace(parted, assumed=(*parted.assumed, told))
 
     def _made(self, asked: Memory) -> FinetuneCase:
         if asked.tp > 1 and asked.seq_len:  # rows are padded to what the ranks split

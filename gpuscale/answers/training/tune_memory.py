@@ -21,7 +21,7 @@ from gpuscale.answers.summary import part_rows as compared_rows
 from gpuscale.answers.training import tune_words
 from gpuscale.answers.training.tune_asked import RL, task_of
 from gpuscale.answers.training.tune_case import FinetuneCase, job_of, make_case, site_of
-from gpuscale.answers.training.tune_verdict import mended, verdict_of
+from gpuscale.answers.training.tune_verdict import in_shards, mended, verdict_of
 from gpuscale.answers.training.tune_wanted import settled
 from gpuscale.core.finetune import bench as b
 from gpuscale.core.finetune.bench import BenchChange, Trial, remedies
@@ -93,21 +93,9 @@ def tuning_memory(asked: Memory) -> Document:
 def case_of(asked: Memory, family: str | None) -> FinetuneCase:
     """Read a question about one software family, sharded where only that fits."""
     case = make_case(settled(replace(asked, software=family)))
-    return case if asked.zero is not None or asked.max else _sharded_if_it_must(case)
-
-
-def _sharded_if_it_must(case: FinetuneCase) -> FinetuneCase:
-    """Case with its replicas sharded, where only that fits: what `plan` takes too."""
-    layout = case.job.layout
-    parted = layout.dp == 1 or layout.dp < layout.n_gpus or layout.ep > 1
-    whole = not case.job.method.shardable
-    if parted or whole or layout.zero_stage == 3 or case.bench.fits(case.job):
-        return case
-    job = b.sharded(case.job, layout.n_gpus, 3)
-    if not case.bench.fits(job):
-        return case
-    told = f"ZeRO 3, as stage {layout.zero_stage} does not fit (--zero)"
-    return replace(case, job=job, assumed=(*case.assumed, told))
+    pinned = asked.zero is not None or asked.max or case.bench.fits(case.job)
+    parted = None if pinned else in_shards(case)
+    return parted if parted and parted.bench.fits(parted.job) else case
 
 
 def _at_most(case: FinetuneCase, what: str) -> Job:

@@ -235,7 +235,7 @@ def _result(
         trial.job,
         tokens=tokens,
         chosen=chosen,
-        decides="; ".join(filter(None, (verdict.decides, *step_asks(case, trial, batch, less)))),
+        decides="; ".join(filter(None, (verdict.decides, *step_asks(case, trial, less)))),
         maturity=case.maturity,
         step_low_s=low_s,
         step_high_s=high_s,

@@ -98,9 +98,9 @@ def plan_facts(
     if c.cost_usd is None:
         rows.append(("cost", "-", f"no price of {c.gpu} is known: --price '0.4 USD/h'"))
     rows += [row for row in bill_rows(r.bill) if row[0] != "cost"]
-    rows.append(("states", *tune_words.states_text(trial.job, case.bench.site(trial.job)[2])))
+    states = ("states", *tune_words.states_text(trial.job, case.bench.site(trial.job)[2]))
     has = f"per node, of {gb(host_bytes)}" if host_bytes else "per node"
-    rows.append(("host memory", gb(c.host_bytes_per_node), has))
+    rows += [states, ("host memory", gb(c.host_bytes_per_node), has)]
     return rows + (chosen_rows(case, trial.job) if r.decides else [])
 
 
@@ -117,13 +117,10 @@ def time_table(r: TuningPlan) -> Table:
 
 def compared(options: Sequence[Option]) -> tuple[Against, ...]:
     """Compare the best way of each kind of GPU with the slowest kind."""
-    best: dict[str, Option] = {}
-    for o in options:
-        if o.gpu not in best or o.tokens_per_s > best[o.gpu].tokens_per_s:
-            best[o.gpu] = o
+    best = {o.gpu: o for o in sorted(options, key=lambda o: o.tokens_per_s)}
     if len(best) < 2:
         return ()
-    slow = min(best.values(), key=lambda o: o.tokens_per_s)
+    *others, slow = sorted(best.values(), key=lambda o: -o.tokens_per_s)
     return tuple(
         Against(
             gpu=o.gpu,
@@ -133,8 +130,7 @@ def compared(options: Sequence[Option]) -> tuple[Against, ...]:
             speed_ratio=o.tokens_per_s / slow.tokens_per_s,
             cost_ratio=o.cost_usd / slow.cost_usd if o.cost_usd and slow.cost_usd else None,
         )
-        for o in sorted(best.values(), key=lambda o: -o.tokens_per_s)
-        if o is not slow
+        for o in others
     )
 
 
@@ -185,20 +181,19 @@ def option_table(r: TuningPlan) -> Table:
 
 def plan_terms(case: FinetuneCase, trial: Trial, r: TuningPlan) -> tuple[Term, ...]:
     """Explain the headline numbers as arithmetic over their parts."""
-    parts = {name: v for name, v in r.breakdown.parts().items() if v}
-    parts["offload_s"] = r.offload_s
+    parts = {name: v for name, v in r.breakdown.parts().items() if v} | {"offload_s": r.offload_s}
     data = "tokens of the data, without padding"
     trained = "tokens of a step that are trained on, without padding"
     passes = "parts of a training step; frozen maps have an input gradient alone"
-    n = trial.step.tokens
-    terms = [
+    return (
         term_of("run_s", "s", "tokens / tokens_per_s", data, r),
         total_of("step_s", r.step_s, "s", parts, passes),
-        term_of("tokens_per_s", "", "step_tokens / step_s", trained, r, step_tokens=n),
+        term_of(
+            "tokens_per_s", "", "step_tokens / step_s", trained, r, step_tokens=trial.step.tokens
+        ),
         *tune_words.memory_terms(case, trial.job, r.expected),
         *bill_terms(r.bill, BilledTime(r.run_s, float(r.chosen.n_gpus))),
-    ]
-    return tuple(terms)
+    )
 
 
 FUSED = "loss fused, as whole logits fit nowhere"
@@ -220,17 +215,14 @@ def plan_answer(case: FinetuneCase, trial: Trial, r: TuningPlan, short: str) -> 
     return f"{said}{with_}; {tokens} tokens take {tune_words.time_text(r.run_s)}{cost}{short}."
 
 
-def step_asks(case: FinetuneCase, trial: Trial, batch: bool, fused: Trial | None) -> list[str]:
+def step_asks(case: FinetuneCase, trial: Trial, fused: Trial | None) -> list[str]:
     """Ask for what nobody said that makes a step much shorter, the most first.
 
-    `batch`: whether nobody said the batch. `fused`: the best way without whole logits.
+    `fused`: the best way without whole logits.
     """
-    at, own, time = trial.job.layout, trial.step.step_s, tune_words.time_text
-    rows = f"{SHORT * at.seq_len:,.0f} tokens"
+    own, time = trial.step.step_s, tune_words.time_text
+    rows = f"{SHORT * trial.job.layout.seq_len:,.0f} tokens"
     ways = [(case.short_step_s(trial), "--mean-len", "full rows", rows)]
-    if batch:
-        all_, least = at.global_batch_size, at.dp * at.micro_batch_size
-        ways.append((own * least / all_, "--global-batch", f"{all_} sequences", str(least)))
     if fused:
         ways.append((fused.step.step_s, "--loss", trial.job.loss, "fused"))
     return [

@@ -11,6 +11,7 @@ from gpuscale.core.finetune.bench import (
     BenchChange,
     Trial,
     change_words,
+    sharded,
     tried_with,
     worth_a_line,
 )
@@ -214,6 +215,17 @@ def chosen_rows(case: FinetuneCase, job: Job) -> list[tuple[str, str, str]]:
     ends = f"{without.peak_low_bytes / 1e9:,.1f} to {gb(without.peak_high_bytes)}"
     told = " ".join(f"{s.option} {s.ways[0][1]}" for s, _ in moves)
     return [("chosen", told, f"left to the framework: {ends}")]
+
+
+def in_shards(case: FinetuneCase) -> FinetuneCase | None:
+    """Case with its replicas sharded, as it says; None where none are, or may be."""
+    at = case.job.layout
+    parted = at.dp == 1 or at.dp < at.n_gpus or at.ep > 1 or at.zero_stage == 3
+    job = sharded(case.job, at.n_gpus, 3)
+    if parted or not case.job.method.shardable or not case.bench.legal(job):
+        return None
+    told = f"ZeRO 3, as stage {at.zero_stage} does not fit (--zero)"
+    return replace(case, job=job, assumed=(*case.assumed, told))
 
 
 LIKELY = 2 / 3

@@ -155,9 +155,8 @@ def with_micro_batch(job: Job, micro_batch: int) -> Job:
     """Return the same job at another micro-batch, the batch of a step not below one per rank."""
     layout = job.layout
     batch = max(layout.global_batch_size, layout.dp * micro_batch)
-    return replace(
-        job, layout=replace(layout, micro_batch_size=micro_batch, global_batch_size=batch)
-    )
+    at = replace(layout, micro_batch_size=micro_batch, global_batch_size=batch)
+    return replace(job, layout=at)
 
 
 def longest_seq_len(bench: Bench, job: Job, step: int = 64) -> int:
@@ -343,16 +342,12 @@ def changed(bench: Bench, job: Job, name: str) -> Job | None:
     """Return a job with a change; None where there is nothing to change, or no way to."""
     if name in SHARDS and not job.method.shardable:
         return None
-    if name == "attention" and job.attention == "eager":
-        sinks = any(getattr(m, "sinks", False) for m in bench.model.mixers.values())
-        if sinks or bench.model.position == "alibi":  # fused kernels have neither
-            return None
+    if name == "attention" and job.attention == "eager" and not bench.model.fuses_attention:
+        return None
     made = _changed(job, name, bench.gpus_per_node)
     if name == "offload parameters" and bench.site(made)[2].offload_whole:
         made = made.on_host(made.offload | set(MOVED_WHOLE))
-    if made == job or not bench.legal(made) or not bench.moves(made):
-        return None
-    return made
+    return made if made != job and bench.legal(made) and bench.moves(made) else None
 
 
 def change_words(job: Job, name: str, *, short: bool = False) -> str:
@@ -363,8 +358,7 @@ def change_words(job: Job, name: str, *, short: bool = False) -> str:
 
 def tried_with(bench: Bench, at: Trial, name: str) -> tuple[BenchChange, Trial] | None:
     """Return a change of a job and the job with it; None where there is none."""
-    made = changed(bench, at.job, name)
-    if made is None:
+    if (made := changed(bench, at.job, name)) is None:
         return None
     tried = bench.trial(made)
     remedy = made_of(
