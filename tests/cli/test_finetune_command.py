@@ -639,11 +639,11 @@ def test_hosts_decide_as_the_gpu_does(capsys):
         ),
         (
             "plan gemma3-12b --method lora --gpu a100-40gb --gpus 1 --software llama-factory",
-            ["--global-batch", "--mean-len"],
+            ["--mean-len"],
         ),
         (
             "plan gemma3-12b --method lora --gpu a100-40gb --gpus 1 --software llama-factory "
-            "--global-batch 16 --seq-len 2048 --loss eager",
+            "--seq-len 2048 --loss eager",
             [],
         ),
     ],

@@ -216,15 +216,11 @@ def plan_answer(case: FinetuneCase, trial: Trial, r: TuningPlan, short: str) -> 
 
 
 def step_asks(case: FinetuneCase, trial: Trial, fused: Trial | None) -> list[str]:
-    """Ask for what nobody said that makes a step much shorter, the most first.
-
-    `fused`: the best way without whole logits.
-    """
+    """Ask for what nobody said and makes a step much shorter; `fused`: without whole logits."""
     own, time = trial.step.step_s, tune_words.time_text
     rows = f"{SHORT * trial.job.layout.seq_len:,.0f} tokens"
     ways = [(case.short_step_s(trial), "--mean-len", "full rows", rows)]
-    if fused:
-        ways.append((fused.step.step_s, "--loss", trial.job.loss, "fused"))
+    ways += [(fused.step.step_s, "--loss", trial.job.loss, "fused")] if fused else []
     return [
         f"{option}: {time(own)} with {taken}, {time(other)} with {with_}"
         for other, option, taken, with_ in sorted(ways)
