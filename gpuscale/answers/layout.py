@@ -94,7 +94,7 @@ def recompute_of(asked: Degrees) -> str | None:
 def experts_split(asked: Degrees, model: ModelSpec, software: SoftwareSpec) -> int | None:
     """TP of the experts: as asked, or that of the rest where the framework has it so."""
     soft = capabilities_of(software)
-    biased = any(f.kind == "moe" and f.bias for f in model.ffns.values())
+    biased = any(f.bias for f in model.expert_ffns)
     as_rest = soft.experts_over_data or (soft.experts_as_tp and not biased)
     return asked.etp or (asked.tp if model.has_experts and as_rest else None)
 
@@ -105,7 +105,7 @@ def most_experts_split(
     """Most ranks that a layout's experts may lie on, whole, where nobody said; else as they do."""
     if asked.ep > 1 or asked.etp:
         return layout.ep
-    most = min((f.n_experts for f in model.ffns.values() if f.kind == "moe"), default=1)
+    most = min((f.n_experts for f in model.expert_ffns), default=1)
     ways = (replace(layout, ep=n, etp=1) for n in reversed(powers_of_two(most)))
     return next((way.ep for way in ways if is_legal(model, software, way)), layout.ep)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, ClassVar
 
 from gpuscale.core.bounds import STRICT, Among, NonNegativeInt, PositiveInt, ZeroStage
-from gpuscale.core.records import NamedTuple, dataclass
+from gpuscale.core.records import NamedTuple, dataclass, replace
 from gpuscale.core.schedules import SCHEDULES
 
 
@@ -181,6 +181,18 @@ class Layout:
     def n_micro_batches(self) -> int:
         """Micro-batches per pipeline and step; a partial last one costs a whole one."""
         return math.ceil(self.global_batch_size / (self.dp * self.micro_batch_size))
+
+    def as_set(self, values: Mapping[str, str]) -> Layout:
+        """Return it with open settings set (`core.verdict`), the micro-batches as many."""
+        micro = int(values.get("micro_batch", self.micro_batch_size))
+        return replace(
+            self,
+            recompute=values.get("recompute", self.recompute),
+            micro_batch_size=micro,
+            global_batch_size=max(1, self.n_micro_batches) * self.dp * micro,
+            seq_len=max(1, round(self.seq_len * float(values.get("seq_len", 1.0)))),
+            zero_stage=int(values.get("zero_stage", self.zero_stage)),
+        )
 
 
 def layout_chunks(text: str) -> list[int]:

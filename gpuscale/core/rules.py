@@ -88,7 +88,7 @@ def facts_of(
         global_batch_size=global_batch_size,
         n_gpus=n_gpus,
         tied=model.tie_embeddings,
-        biased_experts=any(f.kind == "moe" and f.bias for f in ffns),
+        biased_experts=any(f.bias for f in model.expert_ffns),
         runs_on=runs_on,
     )
 

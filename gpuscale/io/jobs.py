@@ -240,7 +240,7 @@ def settled(
         latent = any(m.kind == "mla" for m in model.mixers.values())
         modules = tuple(m for m in software.experts_recompute if latent or m != "mla_up_proj")
         settings = replace(settings, recompute_modules=modules or None)
-    gated = all(f.gated and not f.bias for f in model.ffns.values() if f.kind == "moe")
+    gated = all(f.gated and not f.bias for f in model.expert_ffns)
     recipe = next(
         (
             r

@@ -261,9 +261,19 @@ class ModelSpec(Spec):
         return not sinks and self.position != "alibi"
 
     @property
+    def expert_ffns(self) -> tuple[MoeFfn, ...]:
+        """Kinds of feed-forward parts with routed experts."""
+        return tuple(ffn for ffn in self.ffns.values() if ffn.kind == "moe")
+
+    @property
     def has_experts(self) -> bool:
         """Whether some layer has routed experts."""
-        return any(ffn.kind == "moe" for ffn in self.ffns.values())
+        return bool(self.expert_ffns)
+
+    @property
+    def n_expert_layers(self) -> int:
+        """Layers with routed experts. [1]."""
+        return sum(group.n for group in self.layer_groups if group.ffn.kind == "moe")
 
     @property
     def n_layers(self) -> int:

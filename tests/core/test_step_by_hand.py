@@ -1264,7 +1264,7 @@ def test_the_ideal_is_the_data_sheet():
 
 def classes(kind="dense", tp=8, domain=8, measured=True, **changed):
     model = SimpleNamespace(
-        ffns={"a": SimpleNamespace(kind="dense"), "b": SimpleNamespace(kind=kind)},
+        has_experts=kind == "moe",
         mixers={"a": SimpleNamespace(measured=True), "b": SimpleNamespace(measured=measured)},
     )
     hw = replace(HW, scaleup_domain_gpus=domain)

@@ -98,15 +98,12 @@ def _question(
     on_tensor = bool(said.pop("attention", False))
     own = said.pop("own_context", False)
     tp, replicas = max(1, found.tp // attention), 1 if on_tensor else found.dp or 1
-    experts = any(group.ffn.kind == "moe" for group in model.layer_groups)
-    if replicas > 1 and experts and found.kind != "sglang":
+    if replicas > 1 and model.has_experts and found.kind != "sglang":
         attention, replicas = replicas, 1  # ranks of one engine share the experts
-    layers = sum(group.n for group in model.layer_groups)
-    if said.get("ngl", 0) >= layers:
+    if said.get("ngl", 0) >= model.n_layers:
         del said["ngl"]
     if "n_cpu_moe" in said:
-        sparse = sum(group.n for group in model.layer_groups if group.ffn.kind == "moe")
-        said["n_cpu_moe"] = min(said["n_cpu_moe"], sparse) or None
+        said["n_cpu_moe"] = min(said["n_cpu_moe"], model.n_expert_layers) or None
     length = asked.seq_len or found.seq_len or CONTEXTS.get(found.kind)
     degrees: dict[str, Any] = {"tp": tp, "pp": found.pp, "ep": found.ep}
     if attention > 1:

@@ -226,7 +226,7 @@ def _tuning(asked: Serve, case: ServeCase, replica: Replica, site: ServingSite) 
 
 def _offloaded(asked: Serve, model: ModelSpec) -> tuple[str, tuple[float, ...]]:
     """Find what may be on the host, and the shares of it to be tried; none where nothing may."""
-    sparse = sum(g.n for g in model.layer_groups if g.ffn.kind == "moe")
+    sparse = model.n_expert_layers
     if asked.n_cpu_moe is not None:
         if not sparse:
             raise GpuscaleError(

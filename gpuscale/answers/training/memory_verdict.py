@@ -67,14 +67,7 @@ def as_set(
     layout: Layout, p: MemoryParameters, values: Mapping[str, str]
 ) -> tuple[Layout, MemoryParameters]:
     """Return a layout and memory parameters with open settings set."""
-    micro = int(values.get("micro_batch", layout.micro_batch_size))
-    at = replace(
-        layout,
-        recompute=values.get("recompute", layout.recompute),
-        micro_batch_size=micro,
-        global_batch_size=layout.n_micro_batches * layout.dp * micro,
-        seq_len=max(1, round(layout.seq_len * float(values.get("seq_len", 1.0)))),
-    )
+    at = layout.as_set(values)
     if (ep := int(values.get("ep", layout.ep))) != layout.ep:
         at = replace(at, ep=ep, etp=1)
     kernel = LOSSES.get(values.get("loss", ""))

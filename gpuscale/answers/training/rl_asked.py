@@ -148,7 +148,7 @@ def steps_of(asked: Any, rl: RlJob) -> int | None:
 
 def degrees(n_gpus: int, case: FinetuneCase) -> Iterator[tuple[int, int, int]]:
     """(TP, PP, EP) worth trying, the least split first; experts within the GPUs of a stage."""
-    counts = [f.n_experts for f in case.loaded.model.ffns.values() if f.kind == "moe"]
+    counts = [f.n_experts for f in case.loaded.model.expert_ffns]
     ranks = [1, *((2, 4, 8, 16, 32) if counts else ())]
     mixers = case.loaded.model.mixers.values()
     heads = min((m.n_kv_heads for m in mixers if hasattr(m, "n_kv_heads")), default=1)

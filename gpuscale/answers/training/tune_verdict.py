@@ -114,17 +114,7 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
 
 def as_set(job: Job, values: Mapping[str, str]) -> Job:
     """Return the job with open settings set."""
-    layout = job.layout
-    factor = float(values.get("seq_len", 1.0))
-    micro = int(values.get("micro_batch", layout.micro_batch_size))
-    layout = replace(
-        layout,
-        recompute=values.get("recompute", layout.recompute),
-        seq_len=max(1, round(layout.seq_len * factor)),
-        micro_batch_size=micro,
-        global_batch_size=max(1, layout.n_micro_batches) * layout.dp * micro,
-        zero_stage=int(values.get("zero_stage", layout.zero_stage)),
-    )
+    layout = job.layout.as_set(values)
     kept = {name: values.get(name, getattr(job, name)) for name in ("loss", "weights")}
     made = replace(job, layout=layout, **kept)
     if values.get("optimizer", _own(job)) != _own(job):
@@ -144,12 +134,11 @@ def as_open(case: FinetuneCase, values: Mapping[str, str]) -> Job:
 def far_from_measured(case: FinetuneCase, job: Job, rl: bool) -> list[str]:
     """Name what of a job was measured less than the rest."""
     layout = job.layout
-    kinds = {f.kind for f in case.loaded.model.ffns.values()}
     marks = {
         "offload": bool(job.offload),
         "context": layout.cp > 1,
         "split": layout.tp * layout.pp > 1,
-        "experts": "moe" in kinds,
+        "experts": case.loaded.model.has_experts,
         "rl": rl,
         "old stack": job.attention == "eager",
         "unnamed": not case.named,

@@ -113,7 +113,6 @@ def classes_of(
     row: Row, case: ServeCase, best: FoundReplica, assumed: tuple[str, ...]
 ) -> dict[str, str]:
     """Say what a row belongs to."""
-    moe = any(f.kind == "moe" for f in case.model.ffns.values())
     weak = "weak" in row.get("note", "").lower() or "weak" in row.get("quality", "").lower()
     what = best.candidate.what
     made = what.decode if isinstance(what, PooledService) else what
@@ -128,7 +127,7 @@ def classes_of(
         "framework": engine,
         "kind": kind_of(row),
         "source": row.get("source", "").split(":")[0],
-        "dense_or_moe": "moe" if moe else "dense",
+        "dense_or_moe": "moe" if case.model.has_experts else "dense",
         "precision": row.get("precision", "") or "bf16 (blank)",
         "architecture": case.loaded.gpu.architecture,
         "quality": "weak" if weak else "good",

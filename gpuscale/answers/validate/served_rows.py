@@ -57,7 +57,7 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
     setting = (engine, row.get("gpu"), row.get("precision"), "tp", row.get("tp"), row.get("spec"))
     scripts = f"{kind} {row.get('source')} {' '.join(map(str, setting))} {at_once} in flight"
     scripted = (meaning("scripted", scripts) or "").split() if kind in ("closed", "pools") else ()
-    degrees = _degrees(row, any(ffn.kind == "moe" for ffn in spec.ffns.values()))
+    degrees = _degrees(row, spec.has_experts)
     asked = {
         "model": row["model"],
         "gpu": asked_gpu(row),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.kernel.roofline import matmul_bytes, matmul_flop
 from gpuscale.core.model.mixers.kind import CacheShape, Linear
-from gpuscale.core.model.params import expert_params
 from gpuscale.core.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
@@ -313,17 +312,10 @@ def six_p_flop_per_token(params: float) -> float:
 
 def ffn_matrix_weights(ffn: AnyFfn, hidden_size: int) -> float:
     """Matrix weights of one FFN that one token meets: chosen and shared experts, router."""
-    if ffn.kind == "dense":
-        return (3 if ffn.gated else 2) * hidden_size * ffn.ffn_hidden_size
-    if ffn.kind == "none":
-        return 0.0
-    matrices = 3 if ffn.gated else 2
-    plain = ffn.model_copy(update={"bias": False}) if ffn.bias else ffn
-    routed = min(ffn.top_k, ffn.n_experts) * expert_params(plain, hidden_size)
-    beside = matrices * hidden_size * (ffn.shared_ffn_hidden_size + ffn.dense_ffn_hidden_size)
-    latent = 2 * hidden_size * (ffn.latent_size or 0)
-    router = ffn.n_experts * hidden_size + (hidden_size if ffn.shared_gate else 0)
-    return routed + beside + latent + router
+    mlps = fsum(m.n_in * m.n_out * m.per_token for m in ffn_maps(ffn, hidden_size))
+    if ffn.kind != "moe":
+        return mlps
+    return mlps + hidden_size * (2 * (ffn.latent_size or 0) + ffn.n_experts + ffn.shared_gate)
 
 
 def model_flop_per_token(model: ModelSpec, seq_len: int) -> float:

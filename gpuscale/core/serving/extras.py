@@ -124,7 +124,7 @@ def offload_s(model: ModelSpec, replica: Replica, offload: Offload, batch: Batch
     moved = offload.frac * movable_bytes(model, replica, offload.kind)
     tokens = batch.tokens
     share = 1.0
-    moe = [f for f in model.ffns.values() if f.kind == "moe"]
+    moe = model.expert_ffns
     if moe and offload.kind == "experts":
         share = experts_met_frac(moe[0].n_experts, moe[0].top_k, tokens)
     read_s = share * moved / (offload.host_bytes_per_s * HOST_READ_EFF)

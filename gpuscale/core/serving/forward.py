@@ -85,8 +85,8 @@ def pass_time(model: ModelSpec, replica: Replica, site: ServingSite, batch: Batc
     # one scheduler starts the pass of every stage
     host = replica.pp * (soft.host_s + soft.host_per_sequence_s * local.sequences)
     if batch.prompt_tokens > 0.0:  # launched layer by layer; a decode pass is one graph
-        moe = sum(g.n for g in model.layer_groups if g.ffn.kind == "moe")
-        launch = soft.prompt_layer_s * model.n_layers + soft.prompt_expert_layer_s * moe
+        launch = soft.prompt_layer_s * model.n_layers
+        launch += soft.prompt_expert_layer_s * model.n_expert_layers
         host = hypot(host, launch)
     # engines prepare a pass beside the one before, but not that of a stage beside another's
     turns = replica.pp > 1 or soft.serial_host

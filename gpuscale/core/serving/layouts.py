@@ -55,7 +55,7 @@ def checkpoint_formats(model: ModelSpec, weights: str, kv: str) -> Replica:
 
 def n_experts(model: ModelSpec) -> int:
     """Routed experts of a layer; 0 for a dense model. [1]."""
-    return max((f.n_experts for f in model.ffns.values() if f.kind == "moe"), default=0)
+    return max((f.n_experts for f in model.expert_ffns), default=0)
 
 
 def latent(model: ModelSpec) -> bool:

@@ -47,7 +47,7 @@ SETTLED = EngineMaturity()
 
 def needs_kernels(model: ModelSpec) -> bool:
     """Whether a model has layers that engines write kernels for: experts, recurrence, sparsity."""
-    if any(f.kind == "moe" for f in model.ffns.values()):
+    if model.has_experts:
         return True
     mixers = model.mixers.values()
     return any(m.kind not in ("attention", "none") or sparse_tokens(m) for m in mixers)

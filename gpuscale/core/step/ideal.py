@@ -85,7 +85,7 @@ def interval_classes(
     nobody did (docs/accuracy.md). So is tensor parallelism beyond the scale-up domain, and an
     architecture that no measurement was fitted on. `family`: name of the software preset.
     """
-    kind = "moe" if any(f.kind == "moe" for f in model.ffns.values()) else "dense"
+    kind = "moe" if model.has_experts else "dense"
     classes = [f"family/{family}", kind]
     if layout.tp > hw.scaleup_domain_gpus or (
         layout.tp > USUAL_DOMAIN and hw.scaleup_domain_gpus < RACK_DOMAIN
