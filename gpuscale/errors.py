@@ -54,8 +54,6 @@ def typo_of(name: str, known: Iterable[str]) -> str:
     >>> typo_of("b100", ["a100"]), typo_of("a1000", ["a100"]), typo_of("5070", ["5070ti"])
     ('', '', '')
     """
-    from gpuscale.meant import edits
-
     wanted = name.strip().lower()[:60]
     product = any(c.isdigit() for c in wanted)
     limit = 1 if len(wanted) < (10 if product else 6) else 2 if len(wanted) < 16 else 3
@@ -65,7 +63,7 @@ def typo_of(name: str, known: Iterable[str]) -> str:
         if abs(len(other) - len(wanted)) <= limit
         and _same_digits(wanted, other.lower())
         and not (product and len(wanted) < 6 and _other_letters(wanted, other.lower()))
-        and (distance := edits(_single(wanted), _single(other.lower()))) <= limit
+        and (distance := _apart(wanted, other.lower())) <= limit
     ]
     return min(found)[-1] if found else ""
 
@@ -85,9 +83,12 @@ def _other_letters(one: str, other: str) -> bool:
     return bool(a - b and b - a)
 
 
-def _single(name: str) -> str:
-    """Name with every doubled letter once: `lamma` is a mistyped `llama`."""
-    return re.sub(r"([a-z])\1", r"\1", name)
+def _apart(one: str, other: str) -> int:
+    """Edits between two names; letters doubled otherwise are one: `lamma` is a mistyped `llama`."""
+    from gpuscale.meant import edits
+
+    single = [re.sub(r"([a-z])\1", r"\1", name) for name in (one, other)]
+    return 1 if single[0] == single[1] else edits(one, other)
 
 
 def unknown_name(

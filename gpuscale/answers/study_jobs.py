@@ -123,8 +123,11 @@ def answer_job(question: str, fields: Mapping[str, Any], show: Sequence[str]) ->
     from gpuscale.answers.table import question_of
 
     kind = question_of(question)
+    typed = {
+        k: str(v) if type(v) in (int, float) else v for k, v in fields.items()
+    }  # 30 is no time
     try:
-        answer, note, values = answered(kind(**fields))
+        answer, note, values = answered(kind(**typed))
     except GpuscaleError as error:
         return {"answer": "error", "note": " ".join(error.message.split())}
     keys = show or getattr(kind, "HEADLINES", "").split() or tuple(values)[:20]

@@ -103,7 +103,9 @@ def draw_lines(chart: Lines) -> tuple[float, list[str]]:
     parts.append(text((left + right) / 2, bottom + 44, chart.x.label, anchor="middle"))
     parts.append(text(18, (top + bottom) / 2, chart.y.label, anchor="middle", turn=True))
     parts += _marks(chart, x, y, (left, top, right, bottom))
-    taken: list[Box] = []
+    across = [(x(mark.value), mark.label) for mark in chart.marks if mark.axis == "x"]
+    taken = [(at - 2, top, at + 2, bottom) for at, _ in across]
+    taken += [(at, bottom - 22, at + 8 + width_of(label, 12), bottom) for at, label in across]
     for n, series in enumerate(chart.series):
         placed = [(x(a), y(b), a, b, label) for a, b, label in series.points]
         if series.line and len(placed) > 1:
@@ -181,16 +183,19 @@ def labels(names: Sequence[tuple[float, float, str]], box: Box, taken: list[Box]
         for dx, dy in (*sides[:2], (-wide / 2, -10), (-wide / 2, 20), *sides[2:], *far):
             spot = (px + dx, py + dy - 11, px + dx + wide, py + dy + 3)
             inside = spot[0] > left and spot[2] < right and spot[1] > top and spot[3] < bottom
-            if inside and not any(_meet(spot, t) for t in taken):
+            met = (
+                a < spot[2] and spot[0] < c and b < spot[3] and spot[1] < d for a, b, c, d in taken
+            )
+            if inside and not any(met):
                 taken.append(spot)
-                yield text(px + dx, py + dy, label, "gs-t gs-halo", size=12)
+                if (dx, dy) in far:  # a thread leads to it
+                    yield line(px, py, spot[0 if dx > 0 else 2], py + dy - 4, "gs-a")
+                at, anchor = (spot[0], "start") if dx > 0 else (spot[2], "end")
+                at, anchor = (px, "middle") if 2 * dx == -wide else (at, anchor)
+                yield text(at, py + dy, label, "gs-t gs-halo", anchor, size=12)
                 break
         else:
             yield f"<desc>{words(label)}</desc>"
-
-
-def _meet(a: Box, b: Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def draw_stack(chart: Stack) -> tuple[float, list[str]]:

@@ -408,6 +408,13 @@ def test_deadline_gives_the_smallest_size_that_meets_it(capsys):
     assert all(x["days"] > 30 and "days > 30" in x["why_not"] for x in smaller)
 
 
+def test_a_size_that_the_plan_alone_is_too_slow_for_says_so(capsys):
+    code, answer = result_of(capsys, "llama3-70b", "--deadline", "400d")
+    n = answer["result"]["chosen"]["n_gpus"]
+    [told] = [w for w in answer["warnings"] if f"plan --gpus {n} takes" in w]
+    assert code == 0 and "too slow for what is asked: experts avoid CP" in told
+
+
 def test_condition_that_nothing_meets_exits_1(capsys):
     code, answer = result_of(capsys, "llama3-8b", "--gpus", "16", "--mfu-at-least", "0.99")
     assert code == 1

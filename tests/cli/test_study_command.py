@@ -116,6 +116,11 @@ def test_list_of_jobs_with_an_error_and_a_no(capsys, tmp_path):
     assert "unknown model" in rows(out)[2]["note"]
 
 
+def test_a_time_of_a_study_needs_its_unit():
+    found = answer_job("plan", {"model": "llama3-8b", "gpus": 64, "deadline": 30}, ())
+    assert found == {"answer": "error", "note": "--deadline 30: a time needs its unit"}
+
+
 def test_plans_of_a_study(tmp_path):
     text = """
     rank = "run.usd"

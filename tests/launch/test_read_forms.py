@@ -450,7 +450,9 @@ def test_another_loss_is_one_of_the_changes(tmp_path, capsys):
     machine = ("--gpu", "3090", "--gpus", "2")
     _, launch = check(tmp_path, capsys, AXOLOTL, *machine, name="a.yml")
     r, loss = launch["result"], {"field": "loss", "have": "eager", "best": "fused"}
-    assert loss in r["changes"] and r["left"] == [loss]
+    assert loss in r["changes"] and r["left"] == []
+    assert "+liger_fused_linear_cross_entropy: true" in r["diff"]
+    assert "+plugins: [axolotl.integrations.liger.LigerPlugin]" in r["diff"]
     text = AXOLOTL + "plugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
     text += "liger_fused_linear_cross_entropy: true\n"
     for c in (c for c in r["changes"] if c != loss):

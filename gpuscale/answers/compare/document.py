@@ -105,11 +105,14 @@ def compared(
     inputs = _inputs_changed(things)
     found = changed[0] if len(things) == 2 else ()
     because = {c.key: causes(c.key, things[0].explain, things[1].explain) for c in found}
+    asked = [  # of plans, what follows from others is left out
+        f"{key}: {' -> '.join(map(_said, values))}"
+        for key, values in inputs.items()
+        if kind != "plan" or not any(isinstance(v, dict) for v in values)
+    ]
     settings = [f"changed in all: {'; '.join(set_)}"] if set_ else []
     over = [c for cs in changed for c in cs if limit is not None and exceeds(c, limit)]
-    blocks: list[Block] = [
-        Text("\n".join([_title(kind, things), *_asked(kind, inputs), *settings]))
-    ]
+    blocks: list[Block] = [Text("\n".join([_title(kind, things), *asked, *settings]))]
     table: Table | None = None
     if kind != "answer":
         table = _raw_rows(rows, names)
@@ -160,15 +163,6 @@ def _inputs_changed(things: Sequence[Thing]) -> dict[str, list[Any]]:
     keys = dict.fromkeys(k for t in things for k in t.inputs)
     values = {k: [t.inputs.get(k) for t in things] for k in keys}
     return {k: v for k, v in values.items() if any(x != v[0] for x in v[1:])}
-
-
-def _asked(kind: str, inputs: Mapping[str, list[Any]]) -> list[str]:
-    """Lines for the inputs that differ; of plans, what follows from others is left out."""
-    return [
-        f"{key}: {' -> '.join(map(_said, values))}"
-        for key, values in inputs.items()
-        if kind != "plan" or not any(isinstance(v, dict) for v in values)
-    ]
 
 
 def _said(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -121,18 +122,23 @@ def _change_of_files(
     from gpuscale.launch.read.edit import changed, diff
     from gpuscale.launch.read.files import is_notebook
 
-    rows = {row.field.removeprefix("tuning."): row for row in _rows(found) if row.option}
+    rows = {row.field.removeprefix("tuning."): row for row in _rows(found)}
     own = {name: text for name, text in launch.files.items() if not is_notebook(name)}
     if found.kind == "unsloth" and not any(CHECKPOINTS in text for text in own.values()):
         del rows["recompute"]
 
     def options(side: str) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        keys = {f: row.option[0].rpartition(".")[2] for f, row in rows.items() if row.option}
+        made: dict[str, Any] = dict.fromkeys(keys.values())  # beside which another may be put
         for c in (one for one in changes if one.field in rows):
             row, value = rows[c.field], getattr(c, side)
-            key = found.places.get(c.field, row.option[0].rpartition(".")[2]).partition(":")[0]
             word = words_of(row, value) if row.words else int(value)
-            made |= {} if word is None else {key: word}
+            if isinstance(word, Mapping):  # several options; a list that the file has stays
+                lists = {k for k, v in word.items() if isinstance(v, list)}
+                kept = {k for k in lists if any(k in text for text in own.values())}
+                made |= {k: v[0] if k in lists else v for k, v in word.items() if k not in kept}
+            elif word is not None and c.field in {**keys, **found.places}:
+                made[found.places.get(c.field, keys.get(c.field, "")).partition(":")[0]] = word
         return made
 
     after = {**launch.files, **changed(own, options("have"), options("best"))}

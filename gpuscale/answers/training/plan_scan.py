@@ -8,6 +8,7 @@ from typing import Any
 from gpuscale.answers.money import rate_of
 from gpuscale.answers.progress import Progress
 from gpuscale.answers.training import plan_case
+from gpuscale.answers.training.plan_answer import risks_of
 from gpuscale.answers.training.plan_request import (
     GlobalBatch,
     Request,
@@ -16,6 +17,7 @@ from gpuscale.answers.training.plan_request import (
     sizes_of,
     suited,
 )
+from gpuscale.answers.training.plan_text import degrees, seconds
 from gpuscale.core.model.layer_shape import model_flop_per_token
 from gpuscale.core.plan.records import ScanRow, estimate
 from gpuscale.core.plan.scan import (
@@ -52,9 +54,7 @@ class PlanScan:
     rows: list[ScanRow] = field(default_factory=list)
     cases: list[plan_case.PlanCase] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    like: dict[tuple[str, int], plan_case.PlanCase] = field(
-        default_factory=dict
-    )  # cases that share blocks
+    like: dict[tuple[str, int], plan_case.PlanCase] = field(default_factory=dict)  # share blocks
     gaps: bool = False  # whether sizes were left out that might have been the answer
     interrupted: bool = False
 
@@ -93,7 +93,13 @@ def _settled(scan: PlanScan, at: int) -> ScanRow:
     if result.best is None:
         return row
     found = _row(scan.request, case, estimate(case.problem, result.best.layout), row.counts)
-    return found if found.fits and found.meets else row
+    row = found if found.fits and found.meets else row
+    usual = plan_case.solve(case, 0, scan.progress, follow_families=False).best
+    if usual is not None and usual.step_s > row.step_s * (1 + 1e-3):
+        avoided = ", ".join(risks_of(case, row.layout, usual.layout)) or "its burden"
+        alone = f"plan --gpus {row.n_gpus} takes {degrees(usual.layout)}, {seconds(usual.step_s)}"
+        scan.skipped.append(f"{alone}, too slow for what is asked: experts avoid {avoided}")
+    return row
 
 
 def _check(request: Request) -> None:
@@ -103,12 +109,8 @@ def _check(request: Request) -> None:
         raise GpuscaleError("--scaling needs several sizes", "for example --gpus 512..16384")
     if asked.show_job:
         raise GpuscaleError("--show-job is for one case, not for a scan")
-    many = (
-        len(request.asked.seq_len)
-        + len(request.asked.batch_tokens)
-        + len(request.asked.global_batch)
-        > 2
-    )
+    several = (asked.seq_len, asked.batch_tokens, asked.global_batch)
+    many = sum(map(len, several)) > 2
     if not request.asked.gpus and not request.conditions.any and many:
         raise GpuscaleError("missing option `--gpus`", "for example --gpus 4096")
 
@@ -273,11 +275,8 @@ def _try(
                 return None
             case = bold
     except GpuscaleError as error:
-        if (
-            scan.request.n_cases == 1
-            and scan.request.asked.gpus
-            and not scan.request.conditions.any
-        ):
+        asked = scan.request
+        if asked.n_cases == 1 and asked.asked.gpus and not asked.conditions.any:
             raise
         if not limited:
             scan.skipped.append(f"{n:,} GPUs of {loaded.cluster.name}: {error.message}")

@@ -104,7 +104,7 @@ def layout_words(job: Job) -> str:
     at = job.layout
     split = {n.upper(): getattr(at, n) for n in ("tp", "pp", "cp", "ep")}
     told = [f"{name} {ways}" for name, ways in split.items() if ways > 1]
-    if at.dp > 1:
+    if at.dp * at.cp > 1:  # states are shared by the ranks of a sequence too
         how = {0: "replicas", 1: "ZeRO 1", 2: "ZeRO 2", 3: "sharded (ZeRO 3)"}[at.zero_stage]
         told.append(f"DP {at.dp} {how}")
     some = f" of {at.recompute_layers} layers a stage" if at.recompute_layers else ""

@@ -162,12 +162,10 @@ def write(framework: FrameworkFile, fields: Fields) -> tuple[Table, set[str]]:
             table |= {key: one[0] if isinstance(one, list) else one for key, one in word.items()}
         else:
             alone = isinstance(word, list) and row.single and len(word) == 1
-            table |= {row.option[0]: _joined(row, word[0] if alone else word), **row.also}
+            word = word[0] if alone else word
+            joined = row.join.join(map(str, word)) if row.join and isinstance(word, list) else word
+            table |= {row.option[0]: joined, **row.also}
     return table, said
-
-
-def _joined(row: RowSpec, word: Any) -> Any:
-    return row.join.join(map(str, word)) if row.join and isinstance(word, list) else word
 
 
 def put(framework: FrameworkFile, at: Nested, whole: bool = True) -> None:

@@ -13,6 +13,7 @@ from gpuscale.launch.found import UNSET, Found, known_options, launch_table, mai
 _WORDS = launch_table("words")["serving"]
 WRAPPERS = tuple(_WORDS["wrappers"])
 REDIRECTION = re.compile(r"(\d|&)?(>>?|<)(&\d|.*)$|\|\|?$|&$")
+A_VALUE = re.compile(rf"(?!{REDIRECTION.pattern})(?:(?!-)|-[\d.]+$)")  # a number may be negative
 
 
 def engine_of(words: list[str]) -> str | None:
@@ -182,7 +183,7 @@ def _options(
         ):
             found.not_understood.append(name)
         flag = name in engine.flags or (known is not None and known.get(name) == "0")
-        if not equals and not flag and i < len(words) and _is_value(words[i]):
+        if not equals and not flag and i < len(words) and A_VALUE.match(words[i]):
             value = words[i]
             i += 1
         if name in table:
@@ -196,12 +197,6 @@ def _prefixed(name: str, known: dict[str, str], engine: named.Engine) -> str:
         return name
     longer = [option for option in known if option.startswith(name)]
     return longer[0] if len(longer) == 1 else name
-
-
-def _is_value(word: str) -> bool:
-    return not REDIRECTION.match(word) and (
-        not word.startswith("-") or bool(re.match(r"-[\d.]+$", word))
-    )
 
 
 def _model(line: _Line, positional: list[str]) -> None:

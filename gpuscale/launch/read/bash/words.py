@@ -223,16 +223,12 @@ def expansion(raw: str, i: int, script: Script) -> tuple[str | list[str], int]:
     if value is None:
         return unknown(shown, script), match.end()
     if isinstance(value, list) and match[0] not in "@*":
-        value = value[0] if value and not _plainly(raw, i, match.end()) else value
+        whole = not raw[:i].strip('"') and not raw[match.end() :].strip('"')  # without brackets
+        value = value[0] if value and not whole else value
     return value, match.end()
 
 
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-
-
-def _plainly(raw: str, start: int, end: int) -> bool:
-    """Whether an array is named without its brackets as a whole word, and so meant whole."""
-    return raw[:start].strip('"') == "" and raw[end:].strip('"') == ""
 
 
 def lookup(name: str, script: Script) -> str | list[str] | None:
