@@ -669,9 +669,22 @@ def test_fused_attention_is_named_where_a_framework_of_then_had_none():
 
 
 def test_a_micro_batch_of_prompts_is_printed_as_the_rows_that_it_counts():
-    line = "memory qwen2.5-7b --method grpo --software trl:2025-01 --gpu h100 --gpus 8".split()
+    line = "memory qwen2.5-0.5b --method grpo --software trl:2025-01 --gpu h100 --gpus 1".split()
     for group in (4, 8):
         said = invoke(*line, "--micro-batch", "2", "--group", str(group)).stdout
         assert f"micro-batch {2 * group} x" in said
     today = invoke(*line[:5], "trl:2026-01", *line[6:], "--micro-batch", "2").stdout
     assert "micro-batch 2 x" in today
+
+
+def test_nemo_rl_packs_the_samples_of_a_batch(capsys):
+    ask = ("plan", "llama3.1-8b", "--method", "full", "--software", "nemo-rl", "--gpu", "h100")
+    ask += ("--gpus", "8", "--seq-len", "8192", "--packing", "--global-batch", "128")
+    _, open_ = result(capsys, *ask)
+    assert open_["decides"].endswith("with 1,638 tokens") and "--mean-len" in open_["decides"]
+    _, said = result(capsys, *ask, "--mean-len", "2048")
+    assert said["layout"]["global_batch_size"] == 128 * 2048 / 8192
+    assert open_["step_low_s"] < said["step_s"] < open_["step_s"]
+    assert "--mean-len" not in said["decides"]
+    _, rows = result(capsys, *(w.replace("nemo-rl", "megatron-bridge") for w in ask))
+    assert rows["layout"]["global_batch_size"] == 128 and "--mean-len" not in rows["decides"]

@@ -76,7 +76,8 @@ class FinetuneCase:
     def short_step_s(self, trial: Trial) -> float:
         """Step of rows as short as they may be, where only a limit was said; else its own. [s]."""
         short = replace(self.bench, mean_tokens=SHORT * trial.job.layout.seq_len)
-        return short.step(trial.job).step_s if self.limit else trial.step.step_s
+        rows = SHORT if self.bench.packed else 1.0  # the samples of a batch make fewer
+        return rows * short.step(trial.job).step_s if self.limit else trial.step.step_s
 
     def step_ends_s(self, trial: Trial) -> tuple[float, float]:
         """80 % interval of a step: of the family's own tables, as wide as its maturity. [s]."""
@@ -166,18 +167,16 @@ def optimizer_of(asked: Memory, habits: FinetuneParameters, fused: bool) -> Opti
         found = optimizer(name)
         return replace(found, temporaries=0.0) if fused and found.name == "adamw" else found
     except ValueError:
-        raise unknown_name(
-            "optimizer", name, OPTIMIZERS, f"known: {', '.join(OPTIMIZERS)}"
-        ) from None
+        known = f"known: {', '.join(OPTIMIZERS)}"
+        raise unknown_name("optimizer", name, OPTIMIZERS, known) from None
 
 
 def _attention_of(software: SoftwareSpec, named: str, facts: Mapping[str, str], at: Loaded) -> str:
     """Kernel of attention by the framework's habit, for a model on a GPU."""
     sinks = any(getattr(m, "sinks", False) for m in at.model.mixers.values())
-    own = {"family": at.model.family, "sinks": str(sinks).lower()}
+    own = {**facts, "family": at.model.family, "sinks": str(sinks).lower()}
     own |= {"positions": at.model.position, "architecture": at.gpu.architecture}
-    facts = {**facts, **own}
-    found = framework_habits(named, facts) or framework_habits(software.name, facts)
+    found = framework_habits(named, own) or framework_habits(software.name, own)
     said = found["attention"].value if "attention" in found else ""
     usual = "flash2" if software.flash_generation == "2" else "best"
     return str(said) if said in ("eager", "best") else usual
@@ -308,7 +307,7 @@ def make_case(
         unsaid=unsaid,
         named=bool(asked.software),
         told_maturity=asked.maturity,
-        limit=wanted.cut(asked),
+        limit=wanted.cut(asked, habits),
     )
 
 
@@ -332,8 +331,9 @@ def _assumed(
         found.append(f"sequences of {job.layout.seq_len:,} tokens (--seq-len)")
     if asked.mean_len is None:
         rows = "attention over whole rows" if asked.packing else "no padding"
-        cut = f"full rows, low end: {SHORT:g} of that"
-        found.append(f"{cut if wanted.cut(asked) else rows} (--mean-len)")
+        if wanted.cut(asked, finetune_parameters(software)):
+            rows = f"full rows, low end: {SHORT:g} of that"
+        found.append(f"{rows} (--mean-len)")
     if default:
         found.append(f"software {default} (--software)")
     figures = family_for(software, job)

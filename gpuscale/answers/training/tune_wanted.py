@@ -126,16 +126,10 @@ def seq_len_of(asked: Memory, model: ModelSpec, habits: FinetuneParameters) -> i
     return longest
 
 
-def cut(asked: Memory) -> bool:
+def cut(asked: Memory, habits: FinetuneParameters) -> bool:
     """Whether the length of a row is a limit, below which nobody said what rows have."""
-    known = asked.mean_len or asked.packing or (asked.seq_len and not asked.max_len)
-    return not known
-
-
-def _usual_micro(asked: Memory, dp: int, habit: int) -> int:
-    """Micro-batch of the framework, no larger than the batch that was asked for."""
-    each = max(1, (asked.global_batch or habit * dp) // dp)
-    return next(n for n in range(min(habit, each), 0, -1) if each % n == 0)
+    exact = not habits.packs_batch if asked.packing else asked.seq_len and not asked.max_len
+    return not (asked.mean_len or exact)
 
 
 CP_KIND = "ulysses"
@@ -159,8 +153,12 @@ def layout_of(
 
     habits, said = finetune_parameters(software), said_of(asked, offload)
     dp = ranks_of(said, asked.gpus or 1)
-    micro = asked.micro_batch or _usual_micro(asked, dp, habits.micro_batch)
+    each = max(1, (asked.global_batch or habits.micro_batch * dp) // dp)  # that is asked for
+    usual = next(n for n in range(min(habits.micro_batch, each), 0, -1) if each % n == 0)
+    micro = asked.micro_batch or usual
     batch = asked.global_batch or dp * micro * asked.pp
+    if asked.packing and habits.packs_batch and asked.mean_len:  # rows of so many samples
+        batch = max(1, round(batch * asked.mean_len / seq_len / (dp * micro))) * dp * micro
     if batch % (dp * micro):
         raise GpuscaleError(
             f"--global-batch {batch} is no multiple of {dp} ranks * micro-batch {micro}",

@@ -88,6 +88,7 @@ class FinetuneParameters:
     rank: Annotated[int, Within(1, 65536)] = 16
     adapted_layers: Annotated[int, Within(0, 65536)] = 0  # from the last down; 0: all
     micro_batch: Annotated[int, Within(1, 65536)] = 1
+    packs_batch: bool = False  # packed rows are of the samples of a batch, which counts these
     targets: tuple[str, ...] = ("all-linear",)
     sharded: str = ""  # preset whose figures hold under ZeRO or FSDP; "": its own
     quantised: str = ""  # the same where the sharded base is quantised
