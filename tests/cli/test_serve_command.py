@@ -902,6 +902,15 @@ def test_more_sequences_than_states_have_blocks(asked, told):
     assert "sequences here" not in invoke("serve", *older.split()).stdout
 
 
+@pytest.mark.parametrize(
+    ("engine", "told"), [("vllm", "--max-num-seqs 96 "), ("sglang", "--max-running-requests 768 ")]
+)
+def test_sequences_of_a_line_are_those_said(engine, told):
+    """vLLM counts those of one attention rank, SGLang those of all eight."""
+    words = "deepseek-v3 --gpu h200 --gpus 8 --max-seqs 96 --show launch --engine"
+    assert told in invoke("serve", *words.split(), engine).stdout
+
+
 def test_blocks_of_states():
     """vLLM 0.27 prints 108 blocks of 1.74 GiB for Qwen3.5 9B."""
     qwen = load_model("qwen3.5-9b").spec

@@ -59,8 +59,9 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
     """Find what the line of one replica says, by the names of its table; nothing where unsaid."""
     r, weights, most = s.replica, found.candidate.weights, found.load
     model = shlex.quote(checkpoint(asked.model, case.model, weights))
-    wanted = rounded_up(most.most_sequences if most else 0)
-    holds = s.scheduler.max_sequences if case.tight else math.inf
+    ranks = r.dp_attention  # each takes as many
+    wanted = asked.max_seqs or rounded_up(most.most_sequences / ranks if most else 0)
+    holds = s.scheduler.max_sequences / ranks if case.tight else math.inf
     if s.site.software.counts_states:
         holds = min(holds, state_blocks(s.model, r, s.room.cache_bytes) / BLOCKS_ERROR)
     sequences = int(min(wanted, max(1.0, holds)))
@@ -78,10 +79,11 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
         "tp": r.tp,
         "group": r.group,
         "pp": r.pp if r.pp > 1 else 0,
-        "dp": r.dp_attention if r.dp_attention > 1 else 0,
+        "dp": ranks if ranks > 1 else 0,
         "ep": r.ep if r.ep > 1 else 0,
         "sequences": sequences,
-        "chunk": s.scheduler.token_budget // r.dp_attention,
+        "whole_sequences": sequences * ranks,
+        "chunk": s.scheduler.token_budget // ranks,
         "whole_chunk": s.scheduler.token_budget,
         "plain": asked.no_deepgemm,
         "poll": asked.poll,
@@ -95,7 +97,7 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
         "method": {"mtp": "mtp", "eagle": "eagle3"}.get(kind, "ngram"),
         "lora": asked.lora,
         "embed": asked.only == "embed",
-        "beside": r.dp_attention > 1 or asked.kv or n,
+        "beside": ranks > 1 or asked.kv or n,
         "layers": 99 if not offload or offload.kind == "experts" else s.model.n_layers - away,
         "host_experts": away if offload and offload.kind == "experts" else 0,
         "slots": slots,

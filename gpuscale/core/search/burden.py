@@ -74,7 +74,7 @@ def of_degrees(
     if ep > 1:
         found.append((f"EP {ep}", SHARES["something"]))
     elif pp > etp == 1 and facts.n_experts:
-        found.append((f"PP {pp} of whole experts", SHARES["pipeline of whole experts"]))
+        found.append(("whole experts in a pipeline", SHARES["pipeline of whole experts"]))
     if ep * etp > domain_gpus:
         share = SHARES["EP over nodes"] * math.log2(ep * etp / domain_gpus)
         share += SHARES["EP beyond published"] * math.log2(max(1.0, ep / MOST_EP))

@@ -6,6 +6,7 @@ The formulas are those of `core.step` and `core.memory`, assembled from memoised
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.core.layout import Layout
@@ -158,9 +159,7 @@ def _layer_counts(p: Problem) -> list[tuple[tuple[str, str], int]]:
     """Layers by kind; those of prediction are of the last kind."""
     found: list[tuple[tuple[str, str], int]] | None = p.cache.get("layers")
     if found is None:
-        counts: dict[tuple[str, str], int] = {}
-        for names in p.model.layer_sequence:
-            counts[names] = counts.get(names, 0) + 1
+        counts = Counter(p.model.layer_sequence)
         counts[p.model.layer_sequence[-1]] += p.model.n_mtp_layers
         found = p.cache["layers"] = list(counts.items())
     return found

@@ -62,11 +62,11 @@ def test_a_pipeline_of_experts_spreads_them():
     """No published one keeps all experts of its layers on every rank; TP of experts has its own."""
     wide = replace(FACTS, n_experts=8, expert_widths=(14336,))
     whole, spread = replace(BARE, pp=8), replace(BARE, pp=8, ep=8)
-    assert burdens(whole, wide, 8)[0] == ("PP 8 of whole experts", 0.15)
+    assert burdens(whole, wide, 8)[0] == ("whole experts in a pipeline", 0.15)
     assert total(burdens(spread, wide, 8)) == pytest.approx(0.005 + 0.05)
     assert total(burdens(BARE, wide, 8)) == 0.0
     split = [words for words, _ in burdens(replace(whole, tp=2, etp=2), wide, 8)]
-    assert "experts split by TP 2" in split and "PP 8 of whole experts" not in split
+    assert "experts split by TP 2" in split and "whole experts in a pipeline" not in split
 
 
 def test_narrow_experts_long_sequences_and_thin_stages():
