@@ -138,6 +138,7 @@ FIELDS = (
     *"memory_share max_sequences chunk_tokens mixed whole_prompts chunks_beyond".split(),
     *"async_scheduling host_s host_per_sequence_s prefix_cache graph_sequences".split(),
     *"cache_format attention_backend expert_backend drafts async_drafts counts_states".split(),
+    "plain_blocks",
 )
 """What a habit may be of, in the words of a job."""
 

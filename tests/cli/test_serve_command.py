@@ -951,3 +951,32 @@ def test_stages_are_told_beside_tp_over_nodes():
 def test_time_of_towers_is_said_not_to_be_counted():
     done = invoke("serve", "qwen2.5-vl-7b", "--gpu", "h100", "--concurrency", "1")
     assert "the time of its towers is not counted" in done.stderr
+
+
+def test_ranks_over_nodes_gather_all_tokens_without_deepep():
+    """Two collectives of all tokens a layer, none of them hidden; the line says which it is."""
+    given = "deepseek-r1 --gpu h100 --gpus 16 --dp-attention 16 --ep 16 --engine sglang".split()
+    sent, gathered = (
+        answer(*given, "--concurrency", "16", *more) for more in ((), ("--no-deepep",))
+    )
+    assert gathered["tpot_mean_s"] > 1.1 * sent["tpot_mean_s"]
+    assert "--moe-a2a-backend deepep" in sent["launch"][0]
+    assert "deepep" not in gathered["launch"][0]
+    done = invoke("serve", "deepseek-r1", "--gpu", "h100", "--engine", "vllm", "--no-deepep")
+    assert done.returncode == 2 and "--no-deepep: an option of SGLang" in done.stderr
+
+
+def test_fp8_blocks_of_an_older_tensorrt_llm_on_blackwell():
+    """InferenceX, 8 B200, prompts of 8,192: 330 ms with 1.1.0rc2; GPUs before have no such gap."""
+    given = "deepseek-r1 --gpu b200 --gpus 8 --tp 8 --input 8192 --concurrency 4 --engine".split()
+    old, new = (answer(*given, f"trtllm:{v}")["ttft_mean_s"] for v in ("1.1.0rc2", "1.2.0rc6"))
+    assert old > 1.3 * new
+    hopper = ["h200" if word == "b200" else word for word in given]
+    old, new = (answer(*hopper, f"trtllm:{v}")["ttft_mean_s"] for v in ("1.1.0rc2", "1.2.0rc6"))
+    assert old == new
+
+
+def test_a_model_that_sees_has_its_own_length():
+    """vLLM issue 26612: 13.69 GiB of cache on an A800 hold less than Qwen3-VL's 262,144 tokens."""
+    done = invoke("serve", "qwen3-vl-30b-a3b", "--gpu", "a800", "--engine", "vllm:0.11")
+    assert done.returncode == 1 and "refuses the model's own 262,144 tokens" in done.stdout

@@ -79,6 +79,13 @@ def test_the_first_prompts_of_a_cold_server_take_longer():
     assert out.first_s == [pytest.approx(0.040), pytest.approx(0.050)]
 
 
+def test_each_attention_rank_loads_its_own_kernels():
+    """Four prompts of 100 tokens in a pass: 40 ms and 30 more, once for each two of two ranks."""
+    loop = Traffic([100] * 4, [1] * 4, [], 4)
+    cold = [run(loop, cold_s=0.030, ranks=n).first_s[0] for n in (1, 2, 4)]
+    assert cold == pytest.approx([run(loop).first_s[0] + more for more in (0.120, 0.060, 0.030)])
+
+
 def test_drafts_leave_less_of_a_pass_to_prompts():
     """Four sequences of two tokens a pass leave 12 of 20: a prompt of 24 takes two passes."""
     out = run(

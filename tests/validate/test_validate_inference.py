@@ -152,6 +152,17 @@ def test_pools_of_a_disaggregated_row():
         "prefill_layout": text + " (32 GPUs)",
     }
     assert serve_asked(row)[0]["disagg"] == "2xDPA8-EP8+1xTP32-EP32"
+    source = {"source": "InferenceX-app: benchmarks", "framework": "dynamo sglang v0.5.8"}
+    plain = serve_asked({**row, **source, "gpu": "B200", "precision": "fp8"})[0]
+    assert plain["no_deepgemm"] == "true"
+    whole = {
+        **row,
+        **source,
+        "gpu": "B200",
+        "prefill_layout": text.replace("ep8", "ep1") + " (32 GPUs)",
+    }
+    assert "no_deepgemm" not in serve_asked({**whole, "precision": "fp8"})[0]
+    assert serve_asked({**row, **source, "gpu": "H100"})[0]["no_deepep"] == "true"
     with pytest.raises(GpuscaleError, match="pools are not printed"):
         serve_asked({**row, "prefill_layout": ""})
 

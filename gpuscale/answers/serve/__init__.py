@@ -147,6 +147,7 @@ class Serve(options.Machine, Priced, Swept):
     memory_frac: Asked[float | None] = options.memory_frac()
     eager: Asked[bool] = flag("No CUDA graphs: every kernel is launched by the host.")
     no_deepgemm: Asked[bool] = flag("Products of fp8 blocks by SGLang's other kernels.")
+    no_deepep: Asked[bool] = flag("SGLang's attention ranks gather all tokens for the experts.")
     cold: Asked[bool] = flag("Nobody warmed the server up: its first prompts load kernels.")
     draft: Converted[reading.Draft | None, str] = Converted(
         "Speculative decoding, e.g. mtp:3 or eagle:4.", None, reading.draft

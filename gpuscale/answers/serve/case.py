@@ -76,9 +76,10 @@ def case_of(asked: Serve) -> ServeCase:
     published = loaded.model.published_format
     engines = tuple(named_engines) or (usual_engine(named or (published,), loaded.gpu.vendor),)
     weights = named or (reading.own_format(published, engines),)
-    if (asked.poll or asked.no_deepgemm) and set(named_engines) != {"sglang"}:
-        name = "--poll" if asked.poll else "--no-deepgemm"
-        raise GpuscaleError(f"{name}: an option of SGLang", "give --engine sglang")
+    own = [name for name in ("poll", "no_deepgemm", "no_deepep") if getattr(asked, name)]
+    if own and set(named_engines) != {"sglang"}:
+        name = own[0].replace("_", "-")
+        raise GpuscaleError(f"--{name}: an option of SGLang", "give --engine sglang")
     notes = [f"{e} was not measured: figures are {near[e]}'s" for e in asked.engine if e in near]
     if loaded.model.vision_params:
         notes.append(
@@ -152,9 +153,11 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
         soft = replace(soft, adds_experts=False)
     if asked.draft and soft.serial_drafts:
         soft = replace(soft, serial_host=True)
-    if asked.no_deepgemm and "fp8-block" in site.peaks:
+    if (asked.no_deepgemm or soft.plain_blocks) and "fp8-block" in site.peaks:
         slower = site.peaks["fp8-block"] * site.kernels.plain_block_eff
         site = replace(site, peaks={**site.peaks, "fp8-block": slower})
+    if asked.no_deepep:
+        soft = replace(soft, joint_gpus=1 << 20)  # however many there are
     if asked.eager:
         soft = replace(soft, launch_s=soft.eager_layer_s * model.n_layers)
     return replace(site, software=soft) if soft is not site.software else site

@@ -87,6 +87,7 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
         "whole_chunk": s.scheduler.token_budget,
         "plain": asked.no_deepgemm,
         "poll": asked.poll,
+        "deepep": r.dp_attention > 1 and r.group > s.site.software.joint_gpus,
         "context": asked.context or shorter_context(s),
         "share": share,
         "quantisation": "" if model.endswith("-FP8") else QUANTISED.get(weights, ""),

@@ -244,13 +244,6 @@ def _table(windows: tuple[WindowRow, ...]) -> Table:
     return Table.of(columns, windows)
 
 
-def _cached(hit_frac: float) -> list[tuple[str, str, str]]:
-    """Say what of the prompts was found in the cache; nothing where nothing is shared."""
-    if not hit_frac:
-        return []
-    return [("prefix cache", f"{100 * hit_frac:.0f} % of the prompt tokens", "found in it")]
-
-
 def _times(found: Latency) -> str:
     return f"{ms(found.p50_s)}/{ms(found.p95_s)}/{ms(found.p99_s)} ms"
 
@@ -265,21 +258,16 @@ def _blocks(case: cases.ServeCase, r: TraceAnswer, missed: tuple[str, ...]) -> l
     money = "" if r.usd_fixed is None else f", {r.usd_fixed:,.0f} USD"
     less = "" if r.usd_scaled is None else f", {r.usd_scaled:,.0f} USD"
     fixed, ahead = (f"{figure(h)} GPU-hours" for h in (r.gpu_hours_fixed, r.gpu_hours_scaled))
+    over = f"{figure(r.mean_rate_per_s)}/s mean over {figure(r.duration_s)} s, "
+    over += f"{figure(r.peak_rate_per_s)}/s in the busiest window"
+    most = f"{r.label}, at most{' within ' + limits if limits else ''}"
+    hit = f"{100 * r.prefix_hit_frac:.0f} % of the prompt tokens"
     late = "requests that meet too few replicas"
     facts = [
-        (
-            "requests",
-            f"{r.n_requests:,}",
-            f"{figure(r.mean_rate_per_s)}/s mean over "
-            f"{figure(r.duration_s)} s, {figure(r.peak_rate_per_s)}/s in the busiest window",
-        ),
-        (
-            "one replica",
-            f"{figure(r.at_most_per_s)}/s",
-            f"{r.label}, at most{' within ' + limits if limits else ''}",
-        ),
+        ("requests", f"{r.n_requests:,}", over),
+        ("one replica", f"{figure(r.at_most_per_s)}/s", most),
         ("TTFT p50/p95/p99", _times(r.ttft), "as simulated"),
-        *_cached(r.prefix_hit_frac),
+        *([("prefix cache", hit, "found in it")] if r.prefix_hit_frac else ()),
         ("TPOT p50/p95/p99", _times(r.tpot), ""),
         ("always the peak", fixed, f"{r.replicas_peak} replicas{money}"),
         ("scaled ahead", ahead, f"{r.replicas_mean:.1f} replicas mean, {r.n_starts} starts{less}"),

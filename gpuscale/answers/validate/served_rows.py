@@ -56,6 +56,7 @@ def serve_asked(row: Row) -> tuple[dict[str, Any], list[str]]:
     cache = re.search(r"kv[ -]cache (bf16|fp8|fp16)", note)
     setting = (engine, row.get("gpu"), row.get("precision"), "tp", row.get("tp"), row.get("spec"))
     scripts = f"{kind} {row.get('source')} {' '.join(map(str, setting))} {at_once} in flight"
+    scripts += f", {row.get('prefill_layout')}"
     scripted = (meaning("scripted", scripts) or "").split() if kind in ("closed", "pools") else ()
     degrees = _degrees(row, spec.has_experts)
     asked = {

@@ -47,12 +47,14 @@ def layer_communication_s(
         return reduced, 0.0
     if replica.dp_attention > 1 and group.ffn.kind == "moe":
         whole = local_tokens * replica.dp_attention * hidden * 2.0  # padded to the busiest rank
-        if reads and replica.group <= site.software.joint_gpus:
+        joint = replica.group <= site.software.joint_gpus
+        if reads and joint:
             return reduced, 2.0 * all_reduce_s(site, whole, replica.group)
         gathered = fsum(
             collective_s(site, op, whole, replica.group) for op in ("all-gather", "reduce-scatter")
         )
-        sent = exchange_s(group.ffn, hidden, replica, site, local_tokens)
+        alone = joint and replica.group > site.domain  # nobody sends between machines
+        sent = None if alone else exchange_s(group.ffn, hidden, replica, site, local_tokens)
         exchanged = gathered if sent is None else min(gathered, sent)
     elif replica.tp > 1:
         reduced += all_reduce_s(site, local, replica.tp)

@@ -142,8 +142,9 @@ def overlap_frac(replica: Replica, site: ServingSite) -> float:
 
     Two-batch overlap is for experts over several nodes (DeepSeek-V3, section 3.4).
     """
-    wide = replica.dp_attention > 1 and replica.ep > site.domain
-    return site.kernels.exchange_overlap if wide else 0.0
+    soft = site.software
+    wide = replica.dp_attention > 1 and replica.ep > max(site.domain, soft.joint_gpus)
+    return site.kernels.exchange_overlap if wide and soft.two_batches else 0.0
 
 
 def exposed_s(compute_s: float, exchange_s: float, overlap: float) -> float:

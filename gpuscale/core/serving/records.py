@@ -152,9 +152,11 @@ class ServingSoftware:
     splits: bool = True  # a prompt for which a pass has not room enough is read in part
     reserve_output: bool = False  # a request waits until its longest answer has room
     joint_gpus: int = 0  # up to which attention ranks share a pass's tokens and all-reduce them
+    two_batches: bool = False  # of which one computes while the other's experts are exchanged
     gather_passes: int = 0  # that a prompt waits at most until each attention rank has one
     chunk_tokens: FromOne = 8192.0  # prompt tokens of one pass
     max_sequences: FromOne = 2048.0  # decoding sequences of one attention group
+    plain_blocks: bool = False  # fp8 blocks are multiplied without DeepGEMM's kernels
     counts_states: bool = False  # it refuses to start with more sequences than states have blocks
     memory: EngineMemory = EngineMemory()
 

@@ -266,7 +266,7 @@ class SimulatedEngine:
         s, out = self.s, self.out
         whole_s = self.times.prompt(tokens, keys, along, len(done) + (self.partial >= 0))
         if self.cold > 0:
-            whole_s += s.cold_s * len(done)
+            whole_s += s.cold_s * math.ceil(len(done) / s.ranks)  # each loads its own
             self.cold -= len(done)
         if self.compiled_s and len(done) > s.compiled_prompts:
             whole_s += self.compiled_s
