@@ -32,21 +32,6 @@ device_train_microbatch_size: 4
 precision: amp_bf16
 fsdp_config: {sharding_strategy: SHARD_GRAD_OP, activation_checkpointing: true}
 """
-OLMO = """
-model: {d_model: 2048, n_heads: 16, n_layers: 8, mlp_hidden_size: 16384, max_sequence_length: 4096,
-  vocab_size: 100278, embedding_size: 100352, weight_tying: false, rope: true,
-  layer_norm_type: rms, activation_type: swiglu}
-global_train_batch_size: 1024
-device_train_microbatch_size: 2
-precision: amp_bf16
-fsdp: {sharding_strategy: null}
-activation_checkpointing: one_in_four
-"""
-LINGUA = """
-distributed: {fsdp_type: full_shard, tp_size: 2, dp_replicate: 2, dp_shard: 8}
-model: {dim: 3072, n_layers: 4, n_heads: 24, n_kv_heads: 8, vocab_size: 128256}
-data: {root_dir: data, batch_size: 2, seq_len: 4096}
-"""
 LEVANTER = """
 data: {tokenizer: meta-llama/Llama-3.1-8B}
 model: {type: llama, seq_len: 4096, hidden_dim: 4096, intermediate_dim: 14336, num_layers: 32,
@@ -152,6 +137,12 @@ uv run -m skyrl.train.entrypoints.main_base trainer.policy.model.path="Qwen/Qwen
   trainer.micro_train_batch_size_per_gpu=2 trainer.max_prompt_length=1024 \\
   generator.n_samples_per_prompt=5 generator.sampling_params.max_generate_length=3072
 """
+CORE = """
+torchrun --nproc-per-node=8 src/examples/llm/train.py run --model-factory=olmo2_7B \\
+  --sequence-length=4096 --train_module.rank_microbatch_size=8192 \\
+  --data_loader.global_batch_size=1048576 --train_module.dp_config.name=hsdp \\
+  --train_module.dp_config.num_replicas=2 "--train_module.ac_config={mode: full}"
+"""
 SAMPLES = {"method": "grpo", "prompts": 32, "group": 16, "max_response": 4096}
 CASES = [
     ("a.yml", NEOX, "gpt-neox", {"pp": 2, "tp": 4, "zero_stage": 1, "precision": "bf16"}),
@@ -159,8 +150,6 @@ CASES = [
     ("a.yaml", NANOTRON, "nanotron", {"world_size": 16, "zero_stage": 1, "accumulation": 8}),
     ("a.yaml", NANOTRON, "nanotron", {"sequence_parallel": True, "recompute": "full"}),
     ("a.yaml", FOUNDRY, "llm-foundry", {"seq_len": 2048, "zero_stage": 2, "precision": "bf16"}),
-    ("a.yaml", OLMO, "olmo", {"global_batch_size": 1024, "recompute_layers": 2, "zero_stage": 3}),
-    ("a.yaml", LINGUA, "lingua", {"world_size": 32, "dp_replicate": 2, "tp": 2, "zero_stage": 3}),
     ("a.yaml", LEVANTER, "levanter", {"global_batch_size": 512, "micro_batch_size": 4, "tp": 2}),
     (
         "a.yaml",
@@ -189,6 +178,8 @@ CASES = [
     ("a.yaml", MISTRAL, "mistral-finetune", {"method": "lora", "lora_rank": 64, "seq_len": 32768}),
     ("a.yaml", ROLL, "roll", {"tp": 2, "world_size": 16, "recompute": "full", "seq_len": 6144}),
     ("a.sh", SKYRL, "skyrl", {"world_size": 16, "global_batch_size": 640, "seq_len": 4096}),
+    ("a.sh", CORE, "olmo-core", {"model_name": "olmo2-7b", "micro_batch_size": 2, "zero_stage": 3}),
+    ("a.sh", CORE, "olmo-core", {"global_batch_size": 256, "dp_replicate": 2, "recompute": "full"}),
     ("a.yaml", AREAL, "areal", {"tp": 4, "pp": 2, "world_size": 24, "micro_batch_size": 4}),
 ]
 
@@ -210,8 +201,6 @@ def test_every_dialect_has_a_file_here():
         ("a.yml", NEOX, 12, 2048, True, 50_432),  # a third of 6,144
         ("a.yaml", NANOTRON, 4, 1024, True, 32_000),
         ("a.yaml", FOUNDRY, 6, 4096, False, 50_368),
-        ("a.yaml", OLMO, 8, 8192, True, 100_352),  # half of both halves
-        ("a.yaml", LINGUA, 4, 8192, True, 128_256),  # 8/3 of 3,072
         ("a.yaml", LEVANTER, 32, 14_336, True, 128_256),  # the vocabulary of the tokenizer's model
     ],
 )

@@ -199,6 +199,7 @@ PRETRAINING = {
     "accelerate": ("fsdp", ("llama3-8b", "qwen2.5-14b")),
     "maxtext": ("jax", ("llama3-8b", "mixtral-8x7b")),
     "nanotron": ("nanotron", ("llama3-8b", "llama2-7b")),
+    "olmo-core": ("pytorch", ("llama3-8b", "olmo2-7b")),
 }
 SAID = {
     "overlap_tp": "tensor parallelism without",

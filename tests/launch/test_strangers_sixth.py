@@ -171,3 +171,47 @@ def test_the_engine_holds_the_checkpoint_as_it_is(name, fits, tmp_path, capsys):
     if not fits:
         run(["launch-check", str(tmp_path / "a.sh")])
         assert "its engine has no room for a sequence" in capsys.readouterr().out
+
+
+# allenai/OLMo-core@fa6c5014 src/scripts/train/OLMo2/OLMo2-32B.py and
+# src/scripts/lambda/slurm-1B-test.sbatch
+CLASSES = """
+from olmo_core.nn.transformer import TransformerConfig
+SEQUENCE_LENGTH = 4096
+GLOBAL_BATCH_SIZE = 2048 * SEQUENCE_LENGTH
+def build_model_config(common):
+    return TransformerConfig.olmo2_13B(vocab_size=common.tokenizer.padded_vocab_size())
+def build_train_module_config(common):
+    return TransformerTrainModuleConfig(
+        rank_microbatch_size=2 * 4096,
+        dp_config=TransformerDataParallelConfig(
+            name=DataParallelType.{kind}, param_dtype=DType.bfloat16
+        ),
+        ac_config=TransformerActivationCheckpointingConfig(
+            mode=TransformerActivationCheckpointingMode.{mode}
+        ),
+        float8_config=Float8Config(enabled=False),
+    )
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "asked"),
+    [
+        ("fsdp", "full", []),
+        ("hsdp", "full", ["train_module.dp_config.name"]),
+        ("fsdp", "selected_modules", ["train_module.ac_config.mode"]),
+    ],
+)
+def test_programs_of_olmo_core_are_read_by_its_classes(kind, mode, asked):
+    text = CLASSES.replace("{kind}", kind).replace("{mode}", mode)
+    found = read_launch({"OLMo2-13B.py": text})
+    assert (found.kind, found.model_name, list(found.asked)) == ("olmo-core", "olmo2-13b", asked)
+    assert (found.micro_batch_size, found.global_batch_size, found.seq_len) == (2, 2048, 4096)
+    assert found.recompute == ("full" if mode == "full" else None)
+    line = (
+        "srun entrypoint.sh OLMo2-13B.py train x --train_module.rank_microbatch_size=$((4 * 4096))"
+    )
+    found = read_launch({"a.sh": line, "OLMo2-13B.py": text})
+    assert (found.micro_batch_size, found.beside, found.model_name) == (4, [], "olmo2-13b")
+    assert read_launch({"a.sh": line}).beside == ["OLMo2-13B.py"]

@@ -216,6 +216,7 @@ HOOKS: dict[str, Callable[[Fields], Any]] = {
     "meshes.maxtext": meshes.maxtext,
     "meshes.torchtitan": meshes.torchtitan,
     "meshes.nanotron": meshes.nanotron,
+    "meshes.olmo_core": meshes.olmo_core,
 }
 """Name of a hook -> what writes its fields: the options, the fields that they say, and words for
 what else the framework cannot say."""

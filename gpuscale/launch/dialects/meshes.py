@@ -169,6 +169,23 @@ DEEPSEEK_TOKENS = 16_384
 SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "gpipe": "GPipe"}
 
 
+def olmo_core(fields: Fields) -> Part:
+    """Write OLMo-core's batches, which it counts in tokens, and what it shards."""
+    job: TrainingLaunch = fields["job"]
+    lay, part = job.layout, "train_module.dp_config."
+    ranks = lay.dp * lay.cp
+    group = lay.shard_group_size or ranks
+    table: Table = {
+        "train_module.rank_microbatch_size": lay.micro_batch_size * lay.seq_len,
+        "data_loader.global_batch_size": lay.global_batch_size * lay.seq_len,
+        "model.vocab_size": job.model.vocab_size,
+        f"{part}name": "ddp" if not lay.zero_stage else "hsdp" if group < ranks else "fsdp",
+    }
+    table |= {f"{part}num_replicas": ranks // group} if group < ranks and lay.zero_stage else {}
+    said = {"micro_batch_size", "accumulation", "global_batch_size", "dp_replicate"}
+    return table, said | ({"zero_stage"} if lay.zero_stage in (0, 3) else set()), []
+
+
 def nanotron(fields: Fields) -> Part:
     """Write the shape of a model of Llama's kind, the one that nanotron's `LlamaConfig` can say."""
     model, lay = fields["job"].model, fields["job"].layout

@@ -147,6 +147,14 @@ def command(words: list[str], stem: str) -> Found | None:
         return found
     if any(w.lstrip("+").startswith("trainer.policy.model.path=") for w in words):
         return of_table(nest(key_values(words)), "rl")
+    if any("train_module.rank_microbatch_size=" in w for w in words):
+        said = overrides(words)
+        if "model_factory" in said:
+            return KINDS["olmo-core"].found(nest(said))
+        script = next((w for w in words if w.endswith(".py")), "")  # whose classes say the rest
+        found = Found("olmo-core", software="pytorch", program=script, options=said)
+        found.beside = [script] if script else []
+        return found
     if keyed.is_verl(words):
         return keyed.read_verl_command(words)
     if maxtext.is_maxtext(words):

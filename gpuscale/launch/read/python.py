@@ -10,12 +10,14 @@ from typing import Any
 
 from gpuscale.core.records import dataclass, field
 from gpuscale.io.text import Table
+from gpuscale.launch.dialects.nested import nest
 from gpuscale.launch.dialects.rows import precision_of
 from gpuscale.launch.found import UNSET, Found, launch_table
+from gpuscale.launch.read.kinds import of_table
 from gpuscale.launch.read.program import says_the_job
 from gpuscale.launch.read.program_text import Look, Program, nowhere, unwarned
 from gpuscale.launch.read.recipes import read_recipe_script
-from gpuscale.launch.read.rl import GRPO_KEYS, put_rl
+from gpuscale.launch.read.rl import GRPO_KEYS
 from gpuscale.launch.read.served_tables import read_servers
 from gpuscale.launch.read.trainer import SWITCHES, TOLD, read_arguments, read_deepspeed
 
@@ -35,7 +37,26 @@ def read_python(
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     found = _script(program)
-    return found or read_recipe_script(tree) or read_servers(program)
+    return found or _of_olmo_core(program) or read_recipe_script(tree) or read_servers(program)
+
+
+def _of_olmo_core(program: Program) -> Found | None:
+    """Job of OLMo-core, which its programs make of the framework's own classes."""
+    table = {key: program.names.get(name) for name, key in SIZES.items()}
+    for name, _, keys in program.calls:
+        made, _, last = name.rpartition(".")
+        if made == "TransformerConfig":
+            table["model_factory"] = last
+        for key, value in keys.items() if last in PARTS else ():
+            if "(" not in str(value):  # a member of an enumeration is its word
+                word = str(value).rpartition(".")[2] if UNSET in str(value) else value
+                table[PARTS[last] + key] = word
+    told = {key: value for key, value in program.given.items() if "." in key}
+    return of_table(nest(table | told), "program")
+
+
+PARTS: dict[str, str] = launch_table("words")["olmo_core"]["parts"]
+SIZES: dict[str, str] = launch_table("words")["olmo_core"]["sizes"]
 
 
 _WORDS = launch_table("words")["python"]
@@ -235,7 +256,7 @@ def _found(program: Program, table: Table, adapters: bool, parsed: bool) -> Foun
         table["model_name_or_path"] = model[1]
     if not (parsed and set(SWITCHES) & set(table)):
         table["use_lora"] = adapters
-    method, sections = table.pop("rl", ""), table.get("deepspeed")
+    sections = table.get("deepspeed")
     found = read_arguments(table, "trainer", "")
     if own:
         found.places["seq_len"] = f"{own[0]} = {own[1]}"
@@ -259,21 +280,4 @@ def _found(program: Program, table: Table, adapters: bool, parsed: bool) -> Foun
         found.beside += files
     if parsed and not found.model_name and not found.unread.get("model"):
         found.unread["model"] = "what its command line or YAML names"
-    if method and not found.rl:
-        _put_samples(found, table, method)
     return found
-
-
-def _put_samples(found: Found, table: Mapping[str, Any], method: str) -> None:
-    """Put the samples of RL or preference tuning on the record; of GRPO they are the length."""
-    if method not in ("grpo", "rloo"):
-        return put_rl(found, {"method": method})
-    group = table.get("num_generations") or (8 if method == "grpo" else None)
-    prompt, longest = table.get("max_prompt_length"), table.get("max_completion_length")
-    length = found.seq_len
-    if isinstance(longest, int):
-        if not isinstance(prompt, int) and length and length > longest:
-            prompt = length - longest
-        found.seq_len = prompt + longest if isinstance(prompt, int) else None
-    rl = {"group": group, "prompt": prompt, "max_response": longest}
-    return put_rl(found, {"method": method, **{k: v for k, v in rl.items() if isinstance(v, int)}})

@@ -299,6 +299,8 @@ def put_trainer(table: Mapping[str, Any], found: Found) -> None:
     if word in ("grpo", "gspo", "dapo", "rloo"):
         prompt = at.number("max_prompt_length")
         longest = at.number("max_completion_length")
+        if longest and not prompt and found.seq_len and found.seq_len > longest:
+            prompt = found.seq_len - longest
         if prompt and longest:
             found.seq_len = prompt + longest
         rl = {

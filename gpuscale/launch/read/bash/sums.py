@@ -108,7 +108,7 @@ def parsed(inner: str) -> Parameter | None:
 
 
 def changed(value: str | list[str], sign: str, other: str, numbers: list[str]) -> str | list[str]:
-    """Slice a text or change its case, or each text of an array; ValueError for anything else.
+    """Slice a text or an array, or change the case of a text; ValueError for anything else.
 
     What is cut off or replaced by a pattern stays unknown: hardly any launch hangs on it.
 
@@ -119,17 +119,10 @@ def changed(value: str | list[str], sign: str, other: str, numbers: list[str]) -
         start, *length = [int(n) for n in numbers]
         end = (start if start >= 0 else len(value) + start) + length[0] if length else None
         return value[start:end]
-    if isinstance(value, list):
-        return [
-            one
-            for part in value
-            for one in (changed(part, sign, other, []),)
-            if isinstance(one, str)
-        ]
+    if isinstance(value, list) or sign[0] not in "^,":
+        raise ValueError("not followed")
     if UNSET in value + other or len(value) > MOST:
         raise ValueError("not known")
-    if sign[0] not in "^,":
-        raise ValueError("not followed")
     change = str.upper if sign[0] == "^" else str.lower
     return change(value) if len(sign) == 2 else change(value[:1]) + value[1:]
 
