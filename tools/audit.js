@@ -1,11 +1,10 @@
 // What tools/audit.py asks of a page in the browser. `watch` runs before the page does.
 const asked = {
   watch() {
-    self.seen = { fcp: 0, lcp: 0, tbt: 0, cls: 0 };
+    self.seen = { fcp: 0, lcp: 0, cls: 0 };
     const watch = (type, take) => new PerformanceObserver((list) => list.getEntries().forEach(take)).observe({ type, buffered: true });
     watch("paint", (e) => e.name === "first-contentful-paint" && (seen.fcp = e.startTime));
     watch("largest-contentful-paint", (e) => (seen.lcp = e.startTime));
-    watch("longtask", (e) => seen.fcp && e.startTime > seen.fcp && (seen.tbt += Math.max(0, e.duration - 50)));
     watch("layout-shift", (e) => e.hadRecentInput || (seen.cls += e.value));
     document.write = () => { self.wrote = true; };
     const add = self.addEventListener;
