@@ -213,12 +213,16 @@ def test_job_written_by_a_script_and_a_run_of_a_cloud():
     assert (found.n_gpus, found.gpu, found.seq_len) == (16, "a100-40gb", 2048)
 
 
-def test_one_stage_has_no_schedule():
+def test_one_stage_has_no_schedule_and_sharding_is_olmos_habit():
     one = (
         "parallelism: {dp: 4, pp: 1, tp: 1}\n"
         "tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 4, sequence_length: 2048}\n"
     )
     assert read(one, "a.yaml").schedule is None
+    olmo = "model: {d_model: 1024, n_heads: 8, n_layers: 2}\nglobal_train_batch_size: 8\n"
+    olmo += "device_train_microbatch_size: 1\n"
+    assert read(olmo, "o.yaml").zero_stage == 3
+    assert read(olmo + "distributed_strategy: ddp\n", "o.yaml").zero_stage == 0
 
 
 def test_maxtext_pipeline_of_micro_batches():

@@ -32,6 +32,21 @@ device_train_microbatch_size: 4
 precision: amp_bf16
 fsdp_config: {sharding_strategy: SHARD_GRAD_OP, activation_checkpointing: true}
 """
+OLMO = """
+model: {d_model: 2048, n_heads: 16, n_layers: 8, mlp_hidden_size: 16384, max_sequence_length: 4096,
+  vocab_size: 100278, embedding_size: 100352, weight_tying: false, rope: true,
+  layer_norm_type: rms, activation_type: swiglu}
+global_train_batch_size: 1024
+device_train_microbatch_size: 2
+precision: amp_bf16
+fsdp: {sharding_strategy: null}
+activation_checkpointing: one_in_four
+"""
+LINGUA = """
+distributed: {fsdp_type: full_shard, tp_size: 2, dp_replicate: 2, dp_shard: 8}
+model: {dim: 3072, n_layers: 4, n_heads: 24, n_kv_heads: 8, vocab_size: 128256}
+data: {root_dir: data, batch_size: 2, seq_len: 4096}
+"""
 LEVANTER = """
 data: {tokenizer: meta-llama/Llama-3.1-8B}
 model: {type: llama, seq_len: 4096, hidden_dim: 4096, intermediate_dim: 14336, num_layers: 32,
@@ -150,6 +165,8 @@ CASES = [
     ("a.yaml", NANOTRON, "nanotron", {"world_size": 16, "zero_stage": 1, "accumulation": 8}),
     ("a.yaml", NANOTRON, "nanotron", {"sequence_parallel": True, "recompute": "full"}),
     ("a.yaml", FOUNDRY, "llm-foundry", {"seq_len": 2048, "zero_stage": 2, "precision": "bf16"}),
+    ("a.yaml", OLMO, "olmo", {"global_batch_size": 1024, "recompute_layers": 2, "zero_stage": 3}),
+    ("a.yaml", LINGUA, "lingua", {"world_size": 32, "dp_replicate": 2, "tp": 2, "zero_stage": 3}),
     ("a.yaml", LEVANTER, "levanter", {"global_batch_size": 512, "micro_batch_size": 4, "tp": 2}),
     (
         "a.yaml",
@@ -201,6 +218,8 @@ def test_every_dialect_has_a_file_here():
         ("a.yml", NEOX, 12, 2048, True, 50_432),  # a third of 6,144
         ("a.yaml", NANOTRON, 4, 1024, True, 32_000),
         ("a.yaml", FOUNDRY, 6, 4096, False, 50_368),
+        ("a.yaml", OLMO, 8, 8192, True, 100_352),  # half of both halves
+        ("a.yaml", LINGUA, 4, 8192, True, 128_256),  # 8/3 of 3,072
         ("a.yaml", LEVANTER, 32, 14_336, True, 128_256),  # the vocabulary of the tokenizer's model
     ],
 )

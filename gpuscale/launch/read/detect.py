@@ -57,6 +57,8 @@ SUPPORTED = (
     "Unsloth, manifests, sbatch and torchrun lines, servers of vLLM, SGLang, TensorRT-LLM, TGI, "
     "LMDeploy, llama.cpp, Ollama, Dynamo and Ray"
 )
+MOST_SHOWN = 2000
+"""Characters of a list that are looked at."""
 TEMPLATE = re.compile(r"\{\{-?\s*(\.|\$\w*\.|end\b|if\b|include\b|range\b)")
 
 
@@ -192,6 +194,11 @@ def _yaml(
         )
     found: list[Found] = []
     for table in served_tables.with_models(yaml_tables(name, text)):
+        if "litellm_params" in str(table.get("model_list"))[:MOST_SHOWN]:
+            raise GpuscaleError(
+                f"{name}: LiteLLM's routes, whose servers are started elsewhere",
+                "give the file that starts one of them",
+            )
         one = _table(merged(together.composed(table, near), nest(options)))
         found += [one] if one else _embedded(name, table, variables)
         if one and one.kind == "trainer" and not one.rl:
@@ -238,6 +245,11 @@ def _table(table: Table) -> Found | None:
         return found
     if {"zero_optimization", "train_micro_batch_size_per_gpu"} & keys:
         return trainer.read_deepspeed(table)
+    if isinstance(search := table.get("train_settings"), dict) and "model_size_in_b" in search:
+        raise GpuscaleError(
+            "a search of NeMo's auto-configurator, which has no layout yet",
+            "`plan MODEL --gpus N` is such a search",
+        )
     if keyed.is_bridge(table):
         hands_on = {"system", "model", "data"} <= keys
         return keyed.read_flagscale(table) if hands_on else keyed.read_bridge(table)

@@ -59,6 +59,11 @@ def as_script(name: str, text: str) -> str:
     'M=a/b\nvllm serve --model $M'
     """
     base = name.rsplit("/", 1)[-1].lower()
+    if base.endswith((".bat", ".cmd", ".ps1")):
+        raise GpuscaleError(
+            f"{name}: a script of Windows, which is not read",
+            "give its command as a script of a shell",
+        )
     if base.endswith((".service", ".container")):
         text = re.sub(r"\\\n", " ", text)
         kept = re.findall(r"(?m)^(?:ExecStart=[-@:+!]*|Environment=|Exec=)(.*)$", text)

@@ -73,6 +73,33 @@ def _foundry(at: Nested, dims: Dims, style: dict[str, bool]) -> None:
     dims["ffn"] = dims["ffn"] or (dims["hidden"] or 0) * ratio
 
 
+def _olmo(at: Nested, dims: Dims, style: dict[str, bool]) -> None:
+    """OLMo (the repository of the first two releases): FSDP, a shape of its own."""
+    found = at.found
+    replicated = at.text("distributed_strategy") in ("ddp", "single")
+    found.zero_stage = 0 if replicated else sharded(at.text("fsdp.sharding_strategy"))
+    if found.recompute is None:  # every second, third or fourth layer, or one of them
+        word = at.text("activation_checkpointing").rsplit("_", 1)[-1]
+        share = {"two": 2, "three": 3, "four": 4}.get(word, 1)
+        found.recompute, found.recompute_layers = "full", (dims["layers"] or 0) // share
+        found.asked.pop("activation_checkpointing", None)
+    ratio = at.number("model.mlp_ratio") or 4
+    wide = at.number("model.mlp_hidden_size") or (dims["hidden"] or 0) * ratio
+    dims["ffn"] = wide // 2 if style["gated"] else wide  # of both halves together (olmo/model.py)
+    dims["kv"] = 1 if at.true("model.multi_query_attention") else dims["kv"]
+
+
+def _lingua(at: Nested, dims: Dims, style: dict[str, bool]) -> None:
+    """Meta Lingua: `dim` and a gated MLP of 8/3 of it (lingua/transformer.py)."""
+    found = at.found
+    shards, replicas = at.number("distributed.dp_shard"), found.dp_replicate
+    found.n_gpus = shards * replicas * found.tp if shards and replicas else None
+    multiple = at.number("model.multiple_of") or 256
+    factor = float(at.text("model.ffn_dim_multiplier") or 1.0)
+    wide = int(2 * 4 * (dims["hidden"] or 0) / 3 * factor)
+    dims["ffn"] = -(-wide // multiple) * multiple
+
+
 def _levanter(at: Nested, dims: Dims, style: dict[str, bool]) -> None:
     """Levanter: classes of models with a length of their own, GPT-2's and Llama's."""
     found, kind = at.found, at.text("model.type")
@@ -96,6 +123,8 @@ OWN: dict[str, Own] = {
     "gpt-neox": _neox,
     "nanotron": _nanotron,
     "llm-foundry": _foundry,
+    "olmo": _olmo,
+    "lingua": _lingua,
     "levanter": _levanter,
 }
 """Framework -> what neither its rows nor its table of a shape can say."""
