@@ -688,3 +688,16 @@ def test_nemo_rl_packs_the_samples_of_a_batch(capsys):
     assert "--mean-len" not in said["decides"]
     _, rows = result(capsys, *(w.replace("nemo-rl", "megatron-bridge") for w in ask))
     assert rows["layout"]["global_batch_size"] == 128 and "--mean-len" not in rows["decides"]
+
+
+def test_what_a_framework_refuses_is_not_asked_for(capsys):
+    """LLaMA-Factory turns Liger's loss off where a stage needs logits: nothing proposes it there."""
+    ask = ("memory", "llama3-8b", "--gpu", "a10", "--rank", "8", "--max-len", "1024")
+    ask += ("--micro-batch", "4", "--recompute", "full")
+    said = {
+        (method, software): out(capsys, *ask, "--method", method, "--software", software)[1]
+        for method in ("dpo", "lora")
+        for software in ("llama-factory", "hf-peft")
+    }
+    assert "--loss" not in said.pop(("dpo", "llama-factory"))
+    assert all("--loss" in text for text in said.values())

@@ -31,6 +31,8 @@ ROWS = [  # table of refused.toml, words of its `why`, software, what is asked, 
      "--zero 2"),
     ("llama-factory", "neat_packing", "llama-factory", "--method dpo --packing",
      "--method lora"),
+    ("llama-factory", "beyond supervised", "llama-factory", "--method dpo --loss fused",
+     "--loss eager"),
     ("llama-factory", "fp8", "llama-factory", "--method qlora --precision fp8",
      "--precision bf16"),
     ("llama-factory-mca", "adapters", "llama-factory", f"{LORA} --pp 2", "--method full"),
@@ -124,7 +126,7 @@ def test_every_row_is_tried():
             assert [why for name, why in tried if name == table and why in row["why"]], row
 
 
-@pytest.mark.parametrize("one", [0, 5, 8, 29, 42, 47])
+@pytest.mark.parametrize("one", [0, 5, 8, 30, 43, 48])
 def test_a_plan_is_refused_where_nothing_that_is_left_open_runs(one, capsys):
     table, why, software, words, instead = ROWS[one]
     assert run(["plan", *asked(software, words)]) == 2

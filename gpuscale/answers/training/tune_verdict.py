@@ -102,7 +102,9 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
             first = TAKEN if habit or not case.named else max(prior.values())
             other = next(v for v in (*prior, "full") if v != taken)
             shares = {taken: first, other: 1.0 - first}
-        ways_ = ((shares.pop(taken), taken), *((w, v) for v, w in shares.items()))
+        own = shares.pop(taken), taken
+        runs = (v for v in shares if case.bench.legal(as_set(case.job, {field: v})))
+        ways_ = (own, *((shares[v], v) for v in runs))
         option = OPTIONS.get(field, "--" + field.replace("_", "-"))
         found.append(Open(field, option, ways_))
     found.append(Open("seq_len", "--seq-len", LENGTHS))
