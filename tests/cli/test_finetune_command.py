@@ -691,7 +691,7 @@ def test_nemo_rl_packs_the_samples_of_a_batch(capsys):
 
 
 def test_what_a_framework_refuses_is_not_asked_for(capsys):
-    """LLaMA-Factory turns Liger's loss off where a stage needs logits: nothing proposes it there."""
+    """LLaMA-Factory turns Liger's loss off where a stage needs logits."""
     ask = ("memory", "llama3-8b", "--gpu", "a10", "--rank", "8", "--max-len", "1024")
     ask += ("--micro-batch", "4", "--recompute", "full")
     said = {

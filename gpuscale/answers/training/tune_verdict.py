@@ -104,9 +104,8 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
             shares = {taken: first, other: 1.0 - first}
         own = shares.pop(taken), taken
         runs = (v for v in shares if case.bench.legal(as_set(case.job, {field: v})))
-        ways_ = (own, *((shares[v], v) for v in runs))
         option = OPTIONS.get(field, "--" + field.replace("_", "-"))
-        found.append(Open(field, option, ways_))
+        found.append(Open(field, option, (own, *((shares[v], v) for v in runs))))
     found.append(Open("seq_len", "--seq-len", LENGTHS))
     if older := tuple((share, stack) for stack, (share, _) in case.older.items()):
         now = 1.0 - math.fsum(share for share, _ in older)
