@@ -701,3 +701,15 @@ def test_what_a_framework_refuses_is_not_asked_for(capsys):
     }
     assert "--loss" not in said.pop(("dpo", "llama-factory"))
     assert all("--loss" in text for text in said.values())
+
+
+@pytest.mark.parametrize(("stage", "loss"), [("dpo", "eager"), ("sft", "fused")])
+def test_a_file_with_liger_has_its_loss_in_supervised_training_alone(stage, loss, tmp_path, capsys):
+    path = tmp_path / "train.yaml"
+    path.write_text(
+        f"model_name_or_path: Qwen/Qwen2.5-7B\nstage: {stage}\ndo_train: true\ntemplate: qwen\n"
+        "finetuning_type: lora\ndataset: x\ncutoff_len: 2048\nenable_liger_kernel: true\n"
+        "output_dir: out\nper_device_train_batch_size: 1\nbf16: true\n"
+    )
+    code, text, _ = out(capsys, "launch-check", str(path), "--gpu", "h100", "--show", "all")
+    assert code == 0 and f"{loss} loss" in text
