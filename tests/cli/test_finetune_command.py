@@ -711,5 +711,7 @@ def test_a_file_with_liger_has_its_loss_in_supervised_training_alone(stage, loss
         "finetuning_type: lora\ndataset: x\ncutoff_len: 2048\nenable_liger_kernel: true\n"
         "output_dir: out\nper_device_train_batch_size: 1\nbf16: true\n"
     )
-    code, text, _ = out(capsys, "launch-check", str(path), "--gpu", "h100", "--show", "all")
+    code, text, _ = out(
+        capsys, "launch-check", str(path), "--gpu", "h100", "--gpus", "1", "--show", "all"
+    )
     assert code == 0 and f"{loss} loss" in text
