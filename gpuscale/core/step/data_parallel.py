@@ -103,9 +103,9 @@ def replicated_s(
     """Exposed exchange once per step for ZeRO stages 0 to 2 (Rajbhandari et al. 2020).
 
     Windows: the passes of `window_passes` on the heaviest stage. Gradients go out behind the
-    backward pass; the weights of the next step come in behind its forward pass where the family
-    overlaps them (Megatron-Core, `overlap_param_gather`), else with the gradients. Stage 2
-    reduces the gradients of the other micro-batches too: `reduced_s`. [s].
+    backward pass, or after it (nanotron, `make_ddp`); the next step's weights come in behind its
+    forward pass where the family overlaps them (Megatron-Core, `overlap_param_gather`), else with
+    the gradients. Stage 2 reduces those of the other micro-batches too: `reduced_s`. [s].
     """
     c = exposed_frac(hw, sw, shards.dense_ranks, shards.dense_stride, layout.overlap_dp)
     passes, zero_stage = window_passes(layout), layout.zero_stage
@@ -117,7 +117,7 @@ def replicated_s(
     width = gather_bytes(sw, layout.precision, zero_stage)
     weights = _both(hw, sw, shards, width, stages.n_layers)
     if sw.zero1_all_reduce:
-        return exposed_s(backward_s, grads, c) + sw.gather_unoverlapped_frac * weights
+        return grads + sw.gather_unoverlapped_frac * weights
     if sw.overlap_gather:
         return exposed_s(backward_s, grads, c) + exposed_s(forward_s, weights, c)
     return exposed_s(backward_s, grads + weights, c)

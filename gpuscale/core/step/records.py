@@ -196,7 +196,7 @@ class FamilyStep:
     low_precision_gather: bool = False  # fp8 parameters gathered as one byte
     quantised_tp_gather: bool = False  # and inputs of products under sequence parallelism
     overlap_gather: bool = False  # ZeRO-1 weights come in behind the next forward pass
-    zero1_all_reduce: bool = False  # gradients all-reduced although the optimizer is sharded
+    zero1_all_reduce: bool = False  # ZeRO-1 all-reduces gradients, after the backward pass
     outer_shards: bool = False  # HSDP: optimizer states shared between the groups too
     stage_split: Annotated[str, Among(("even", "balanced", "greedy"))] = "even"  # `core.stages`
     scatter_gather: bool = False  # stages exchange 1/tp of an activation per rank, then gather:
