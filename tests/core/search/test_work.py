@@ -14,33 +14,33 @@ from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of
 FIXED = {"overlap_pp": (True,), "overlap_dp": (True,), "offload_optimizer": (False,)}
 JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
     ("dense", 8, 80, {}, (18, 0, 2350, 5593)),
-    ("dense", 8, 7, {"offload_optimizer": (False, True)}, (30, 4649, 6988, 4255)),
-    ("dense", 32, 80, {}, (29, 0, 10656, 11073)),
-    ("dense", 32, 7, {}, (15, 2118, 8918, 10707)),
+    ("dense", 8, 7, {"offload_optimizer": (False, True)}, (30, 4674, 6972, 4246)),
+    ("dense", 32, 80, {}, (28, 0, 10656, 11074)),
+    ("dense", 32, 7, {}, (14, 2120, 8933, 10691)),
     ("dense", 32, 2, {}, (0, 21758, 0, 0)),
     ("dense", 32, 4, {"recompute_layers": (1, 2), "recompute": ("full",)}, (8, 9562, 828, 303)),
     (
         *("dense", 32, 7),
         {"cp": (1, 2, 4), "cp_kind": ("ring", "ulysses"), "order": ORDERS},
-        (15, 1611, 6640, 6916),
+        (14, 1610, 6645, 6913),
     ),
     (
         *("dense", 16, 80),
         {"shard_group_size": (2, 4, 8), "zero_stage": (0, 1, 2, 3), "overlap_dp": (False, True)},
-        (29, 0, 13935, 27574),
+        (29, 0, 13605, 27904),
     ),
-    ("moe", 16, 80, {}, (25, 0, 3217, 48107)),
-    ("moe", 16, 7, {}, (19, 1815, 4811, 44704)),
+    ("moe", 16, 80, {}, (25, 0, 3184, 48140)),
+    ("moe", 16, 7, {}, (19, 1815, 4679, 44836)),
     ("moe", 16, 4, {"etp": (1, 0), "sequence_parallel": (True, False)}, (0, 76257, 0, 0)),
     (
         *("moe", 16, 7),
         {"schedule": ("1f1b", "interleaved", "zb-h1", "dualpipe"), "pp": (2, 4)},
-        (24, 2147, 7296, 32921),
+        (24, 2077, 7041, 33246),
     ),
     (
         *("dense", 16, 7),
         {"offload_activations": (False, True), "overlap_tp": (False, True)},
-        (53, 3609, 0, 30140),
+        (54, 3603, 0, 30145),
     ),
 ]
 
