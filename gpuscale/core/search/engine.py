@@ -187,7 +187,7 @@ class Walk:
         name = family(grid.tp, grid.pp, grid.cp, group.ep, tail.zero_stage, tail[3])
         degrees = (grid.tp, grid.cp, grid.pp, group.ep, group.etp)
         reach = (name,), ((*degrees, int(tail.zero_stage == 3)),)
-        share = node.share + self.of_states(*tail[2:4], *tail[6:8])
+        share = node.share + self.of_states(*tail[2:4], *tail[6:])
         if self._hopeless(pipes[0][0], share, reach):
             self.some_fits = True
             return
@@ -241,7 +241,7 @@ class Walk:
 
     def families(self, grid: ProcessGrid, ep: int, tails: Tails) -> frozenset[str]:
         """Families that layouts of a grid can belong to; each is followed from then on."""
-        key = (grid.tp > 1, grid.cp > 1, ep > 1, id(tails))
+        key = (grid.cp > 1, ep > 1, id(tails))  # which are of one PP and as many ranks of data
         found = self.family_names.get(key)
         if found is None:
             found = self.family_names[key] = frozenset(

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_search_exact import problem, small
+from test_search_exact import FEW, brute_force, problem, small, weighed
 
+from gpuscale.core.habits import Refusal
 from gpuscale.core.layout import ORDERS
-from gpuscale.core.search.engine import search
-from gpuscale.core.search.results import FAMILY_CUTOFF, grid_of
+from gpuscale.core.search import space as space_of
+from gpuscale.core.search.engine import Walk, search
+from gpuscale.core.search.results import FAMILY_CUTOFF, Incumbents, family, grid_of
+from gpuscale.core.step.step import breakdown
 
 FIXED = {"overlap_pp": (True,), "overlap_dp": (True,), "offload_optimizer": (False,)}
 JOBS: list[tuple[str, int, float, dict[str, object], tuple[int, ...]]] = [
@@ -96,3 +99,59 @@ def test_progress_rises_and_an_interruption_is_kept():
 
     cut = search(p, space, 3, interrupt)
     assert cut.interrupted == bool(told) and not search(p, space, 3).interrupted
+
+
+def test_families_of_a_group_are_those_of_its_layouts():
+    p, space = problem("moe", 16, 80e9), small("moe", 16, 80e9, **FIXED)
+    walk = Walk(p, space, Incumbents(3))
+    for grid in space_of.grids(space, p.facts):
+        tails = walk.groups.tails(grid, 1)
+        for ep in (1, 4):
+            kinds = {(t.zero_stage, t.shard_group_size) for t in tails.exchanges}
+            wanted = {family(grid.tp, grid.pp, grid.cp, ep, *kind) for kind in kinds}
+            assert walk.families(grid, ep, tails) == wanted
+    assert walk.known.all_families >= {"EP + TP + PP + DP", "with CP", "FSDP", "EP + HSDP"}
+
+
+@pytest.mark.parametrize(("pp", "schedule"), [(1, "1f1b"), (2, "1f1b"), (2, "interleaved")])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_time_is_without_what_its_layout_excludes(recompute, pp, schedule):
+    """Graphs of layers end with full recomputation, the hidden exchange with stages not cut up."""
+    base = problem("moe", 8, 80e9)
+    tuned = replace(base.software, overlap_ep=True, cuda_graphs="layer")
+    p = replace(base, software=tuned, cache={}, kernel_cache={}, memory_cache={})
+    pins = {"tp": (1,), "pp": (pp,), "ep": (4, 8), "vpp": (2,), "recompute": (recompute,)}
+    space = small("moe", 8, 80e9, **FEW | pins | {"schedule": (schedule,)})
+    every = []
+    for _, peak, x in brute_force(p, space):
+        step_s = breakdown(p.model, p.hardware, tuned, x)[0].total_s
+        every.append((*weighed(p, space, step_s, x), peak, x))
+    best, result = min(every, key=lambda one: one[0]), search(p, space, 3)
+    assert result.best is not None
+    assert result.best[:2] == pytest.approx(best[:2], rel=1e-12)
+    for found in (result.best, *result.next_best):
+        own = breakdown(p.model, p.hardware, tuned, found.layout)[0].total_s
+        assert found.step_s == pytest.approx(own, rel=1e-12)
+
+
+def test_a_smaller_shard_group_that_does_not_fit_says_nothing_of_a_larger():
+    alone = {"tp": (1,), "pp": (1,), "zero_stage": (3,), "shard_group_size": (2, 4), "fsdp": False}
+    p, space = problem("dense", 8, 80e9), small("dense", 8, 80e9, **FEW | alone)
+    least = {2: 1e99, 4: 1e99}
+    for _, peak, x in brute_force(p, space):
+        least[x.shard_group_size] = min(least[x.shard_group_size], peak)
+    assert least[4] < least[2]
+    room = replace(p, capacity_bytes=(least[2] + least[4]) / 2)
+    best = search(room, space, 3).best
+    assert best is not None and best.layout.shard_group_size == 4
+
+
+def test_what_a_framework_refuses_is_not_of_the_space():
+    """Nothing of TP 2 is left, so all of it is seen and taken off what was declared."""
+    two = {"tp": (1, 2), "recompute": ("none",)}
+    p, space = problem("dense", 8, 80e9), small("dense", 8, 80e9, **FEW | two)
+    row = Refusal({"tp": ">1"}, "because", "file.py")
+    soft = replace(p.facts.runs_on, refused=(row,))
+    result = search(replace(p, facts=replace(p.facts, runs_on=soft)), space, 99)
+    assert result.best is not None and result.best.layout.tp == 1
+    assert result.counts.declared == search(p, replace(space, tp=(1,)), 99).counts.declared
