@@ -136,6 +136,9 @@ def test_layouts_are_legal_and_worth_trying():
             assert r.tp <= (16 if engine == "sglang" else 8)  # which takes TP over nodes
         if engine == "llamacpp":
             assert {r.tp for r in found} == {1}
+    for near, widest in ((8, 16), (1, 8)):  # SGLang's TP crosses nodes, where their links are fast
+        found = replica_layouts(DEEPSEEK, Replica(), 16, (8, near), "sglang")
+        assert max(r.tp for r in found) == widest
     assert any(r.dp_attention == 16 for r in replica_layouts(DEEPSEEK, Replica(), 16, (8, 8)))
     assert not any(r.pp > 1 for r in replica_layouts(LLAMA, Replica(), 8, (8, 8)))
 
