@@ -179,3 +179,12 @@ def test_a_server_is_checked_with_its_own_share_and_version(tmp_path):
         )
         report = LaunchCheck((str(path),), gpu="rtx-3090").answer().result
         assert (report.fits, report.said.serves["version"]) == (starts, "0.6.4")
+
+
+@pytest.mark.parametrize(
+    ("more", "gathers"),
+    [("", True), (" --moe-a2a-backend deepep", False), (" --enable-deepep-moe", False)],
+)
+def test_ranks_of_sglang_gather_tokens_where_nobody_names_deepep(more, gathers):
+    line = "python -m sglang.launch_server --model-path a/b --tp 16 --dp 16 --enable-dp-attention"
+    assert read_launch({"a.sh": line + more}).serves.get("no_deepep", False) is gathers
