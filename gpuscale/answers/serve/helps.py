@@ -101,8 +101,8 @@ def _same_layout(asked: Serve, other: Serve, case: ServeCase, best: FoundReplica
         own = cases.case_of(other)
         ways = (own, tightened(other, own)) if case.tight else (own,)
         found = [c for way in ways for c in cases.candidates(other, way)]
-        same = best.candidate.label  # or the one that is given by hand
-        alike = (c.what for c in found if cases.by_hand(other) or c.label == same and c.what.fits)
+        same = best.candidate.label
+        alike = (c.what for c in found if c.what.fits and (cases.by_hand(other) or c.label == same))
         layouts = [what for what in alike if isinstance(what, Service)]
         return max(layouts, key=lambda s: _rate(asked, case, s, best.copies), default=None)
     return None
