@@ -49,8 +49,8 @@ def rows():
 
         core.Spread.width = width
         SEEN.clear()
-        if verdicts.predict(row)[0] is not None and SEEN:
-            found.append((row["thread"], row["outcome"] == "fits", *SEEN[-1], *widths[-1]))
+        if verdicts.predict(row)[0] is not None and SEEN:  # its own first, then what would help
+            found.append((row["thread"], row["outcome"] == "fits", *SEEN[0], *widths[0]))
     return found
 
 

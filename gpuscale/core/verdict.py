@@ -49,6 +49,7 @@ class Spread:
     distance: Mapping[str, float] | None = None  # what was measured less -> its width
     odd_open: float = 0.0  # chance that a job does otherwise than its question says: settings open
     odd_said: float = 0.0  # the same where all are said
+    odd_served: float = 0.0  # of a server: its engine's version and settings are not asked
     odd_bias: float = 0.0  # of such jobs, in ln, as bias and floor
     odd_width: float = 1.0
     host_width: float = 0.0  # of the memory of hosts, where nothing was said of it
@@ -66,6 +67,7 @@ class Spread:
         width: float,
         *,
         settled: bool,
+        served: bool = False,
     ) -> float:
         """Probability that a job fits: `probability`, and a share that does otherwise. [1].
 
@@ -75,7 +77,7 @@ class Spread:
         >>> round(how.chance([(1.0, 10e9)], 80e9, 0.1, settled=False), 2)
         0.96
         """
-        odd = self.odd_said if settled else self.odd_open
+        odd = self.odd_served if served else self.odd_said if settled else self.odd_open
         wide = math.hypot(width, self.odd_width)
         own = probability(cases, usable_bytes, width, self.bias)
         other = probability(cases, usable_bytes, wide, self.odd_bias)

@@ -114,15 +114,17 @@ def spread() -> Spread:
     return Spread(bias, distance=far, **widths, **odd)
 
 
-def one_peak(peak_bytes: float, usable_bytes: float, family_factor_80: float = 1.0) -> float:
-    """Probability that a job fits whose settings are all said. [1].
+def one_peak(
+    peak_bytes: float, usable_bytes: float, family_factor_80: float = 1.0, *, served: bool = False
+) -> float:
+    """Probability that a job fits whose settings are all said, or a server's, which never are. [1].
 
     >>> one_peak(60e9, 85e9) > 0.9 > one_peak(84e9, 85e9)
     True
     """
     how = spread()
     width = how.width(family_factor_80)
-    return how.chance([(1.0, peak_bytes)], usable_bytes, width, settled=True)
+    return how.chance([(1.0, peak_bytes)], usable_bytes, width, settled=not served, served=served)
 
 
 UNITS_DEFAULT = 148

@@ -104,13 +104,13 @@ def serving_document(asked: Memory) -> Document:
         usable_term(gpu.usable_hbm_bytes, gpu.hbm_bytes, device),
     )
     cache = kv_cache_bytes(loaded.model, job.context_tokens, weight_bytes(1.0, job.kv))
-    chance = one_peak(m.total_bytes, m.usable_bytes)
+    chance = one_peak(m.total_bytes, m.usable_bytes, served=True)
     result = ServingAnswer(
         fits=chance >= sum(EVEN) / 2,
         fits_probability=chance,
         n_gpus=tp * pp,
         layout=replica,
-        taken=_taken(asked, loaded, job, engine.utilisation_frac),
+        taken=_taken(asked, loaded, job, usual, engine.utilisation_frac),
         said_by=told(asked),
         peak_bytes=m.total_bytes,
         capacity_bytes=m.usable_bytes,
@@ -159,13 +159,16 @@ def _job(asked: Memory, model: ModelSpec, vendor: str) -> ServingJob:
     )
 
 
-def _taken(asked: Memory, loaded: Loaded, job: ServingJob, share: float) -> tuple[str, ...]:
+def _taken(
+    asked: Memory, loaded: Loaded, job: ServingJob, engine: str, share: float
+) -> tuple[str, ...]:
     """List what nobody said."""
     return unsaid(
         (asked.cluster or asked.gpu, loaded.cluster.name, "--cluster"),
         (asked.weights, f"weights {job.weights}", "--weights"),
         (asked.kv, f"cache {job.kv}", "--kv"),
         (asked.context, f"context {job.context_tokens:,.0f}", "--context"),
+        (None, f"{engine} as it comes", "serve --engine"),
         (asked.memory_frac, f"{100 * share:.0f} % of the memory", "--memory-frac"),
     )
 
