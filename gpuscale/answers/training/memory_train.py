@@ -169,12 +169,14 @@ def _document(
     head = f"{summary[0].value}\n{layout_text(layout)}; {recipe}"
     rows = part_rows(r.ideal, peak, MEMORY_PARTS.items())
     table = compared_table(rows, r.ideal, peak)
+    counts = tuple(s.n_layers for s in r.stages)
+    split = [("stages", split_text(counts), "layers")] if len(set(counts)) > 1 else []
     fewest: list[Block] = []
     if asked.min_gpus or not r.fits:
         fewest = [Text(_fewest_text(r, loaded, layout.n_gpus))]
     details: dict[str, list[Block]] = {
         "memory": [Text(head), table, part_bars(rows, r.capacity_bytes)],
-        "figures": [figures_of(summary, *_split_rows(r), *counted_rows(r, r.peaks))],
+        "figures": [figures_of(summary, *split, *counted_rows(r, r.peaks))],
         "stages": [_stage_table(r)] if asked.stages else [],
         "fewest": [*fewest, *changed(loaded)],
     }
@@ -237,12 +239,6 @@ def _job(
         command=saved.command_of(asked),
         estimate=estimate_lines(layout, r.peak_bytes, None),
     )
-
-
-def _split_rows(r: TrainingMemory) -> list[tuple[str, str, str]]:
-    """Layers of each stage, where they differ."""
-    counts = tuple(s.n_layers for s in r.stages)
-    return [("stages", split_text(counts), "layers")] if len(set(counts)) > 1 else []
 
 
 def layout_text(layout: Layout) -> str:
