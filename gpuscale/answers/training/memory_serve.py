@@ -159,16 +159,14 @@ def _job(asked: Memory, model: ModelSpec, vendor: str) -> ServingJob:
     )
 
 
-def _taken(
-    asked: Memory, loaded: Loaded, job: ServingJob, engine: str, share: float
-) -> tuple[str, ...]:
+def _taken(asked: Memory, at: Loaded, job: ServingJob, name: str, share: float) -> tuple[str, ...]:
     """List what nobody said."""
     return unsaid(
-        (asked.cluster or asked.gpu, loaded.cluster.name, "--cluster"),
+        (asked.cluster or asked.gpu, at.cluster.name, "--cluster"),
         (asked.weights, f"weights {job.weights}", "--weights"),
         (asked.kv, f"cache {job.kv}", "--kv"),
         (asked.context, f"context {job.context_tokens:,.0f}", "--context"),
-        (None, f"{engine} as it comes", "serve --engine"),
+        (None, f"{name} as it comes", "serve --engine"),
         (asked.memory_frac, f"{100 * share:.0f} % of the memory", "--memory-frac"),
     )
 

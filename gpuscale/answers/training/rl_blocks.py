@@ -105,10 +105,8 @@ def memory_table(e: RlEstimate) -> Table:
     rows = [("policy, training", m.policy.total_bytes), ("reference", m.reference_bytes)]
     rows += [("critic and reward", m.critic_bytes), ("engine, awake", m.engine_bytes)]
     rows += [("while training", m.train_bytes), ("while rolling out", m.rollout_bytes)]
-    return Table(
-        (Column("part", "per training GPU", right=False), Column("bytes", "memory", gb)),
-        [row for row in rows if row[1] > 0],
-    )
+    columns = (Column("part", "per training GPU", right=False), Column("bytes", "memory", gb))
+    return Table(columns, [row for row in rows if row[1] > 0])
 
 
 def split_table(splits: tuple[RolloutSplit, ...]) -> Table:
