@@ -205,7 +205,7 @@ class _MakeRecord:
 
     def __get__(self, instance: Any, owner: Any) -> Any:
         self.left -= 1
-        if instance is not None and self.left >= 0:
+        if isinstance(instance, self.cls) and self.left >= 0:  # Python 3.14 looks by another
             return partial(self.fill, instance)
         return self.compiled().__get__(instance, owner)
 
