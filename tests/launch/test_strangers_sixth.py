@@ -5,6 +5,9 @@ import json
 import pytest
 
 from gpuscale.cli.app import run
+from gpuscale.core.model.params import count_params
+from gpuscale.io.models import load_model
+from gpuscale.launch.dialects.nested import dialect
 from gpuscale.launch.read.detect import read_launch
 
 # inclusionAI/AReaL@4aef98d8 examples/alignment/hhrlhf_dpo.yaml
@@ -215,3 +218,37 @@ def test_programs_of_olmo_core_are_read_by_its_classes(kind, mode, asked):
     found = read_launch({"a.sh": line, "OLMo2-13B.py": text})
     assert (found.micro_batch_size, found.beside, found.model_name) == (4, [], "olmo2-13b")
     assert read_launch({"a.sh": line}).beside == ["OLMo2-13B.py"]
+
+
+# parameters of ai2-olmo-core 3.0.0, TransformerConfig.FACTORY(vocab_size=...).num_params
+COUNTED = {
+    "llama2-13b": 13_015_864_320,
+    "llama2-70b": 68_976_648_192,
+    "llama2-7b": 6_738_415_616,
+    "llama3-70b": 70_588_156_548,
+    "llama3-8b": 8_030_261_248,
+    "llama3.1-405b": 405_853_388_800,
+    "olmo2-13b": 13_716_198_400,
+    "olmo2-32b": 32_234_279_936,
+    "olmo2-7b": 7_298_617_344,
+    "olmo3-32b": 32_233_522_176,
+    "olmo3-7b": 7_298_011_136,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+}
+
+
+def test_models_of_olmo_core_have_the_parameters_that_its_classes_count():
+    assert set(COUNTED) == set(dialect("olmo-core").names)
+    for name, n_params in COUNTED.items():
+        assert count_params(load_model(name).spec).total_params == pytest.approx(n_params, 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factory", ["qwen3_14B", "olmo2_1B_v2"])
+def test_a_factory_that_is_not_known_is_no_model_of_a_like_name(factory, tmp_path, capsys):
+    text = CLASSES.replace("{kind}", "fsdp").replace("{mode}", "full")
+    result = answered(tmp_path, capsys, text.replace("olmo2_13B", factory), "a.py")
+    assert any(f"the model, which is {factory}" in said for said in result["missing"])

@@ -151,10 +151,10 @@ def command(words: list[str], stem: str) -> Found | None:
         said = overrides(words)
         if "model_factory" in said:
             return KINDS["olmo-core"].found(nest(said))
-        script = next((w for w in words if w.endswith(".py")), "")  # whose classes say the rest
-        found = Found("olmo-core", software="pytorch", program=script, options=said)
-        found.beside = [script] if script else []
-        return found
+        own = [w for w in words if w.endswith(".py")][:1]  # whose classes say the rest
+        return Found(
+            "olmo-core", software="pytorch", program="".join(own), beside=own, options=said
+        )
     if keyed.is_verl(words):
         return keyed.read_verl_command(words)
     if maxtext.is_maxtext(words):

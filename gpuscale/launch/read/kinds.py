@@ -296,12 +296,13 @@ def _prime_rl(at: Nested) -> None:
 def _olmo_core(at: Nested) -> None:
     """OLMo-core: batches in tokens, all of a part where the program has none (`{mode: full}`)."""
     found, part = at.found, "train_module.dp_config"
-    found.model_name = FACTORIES.get(found.model_name or "", found.model_name)
+    named = found.model_name or ""
+    found.model_name = FACTORIES.get(named)
+    found.unread |= {"model": named} if named and not found.model_name else {}
     found.zero_stage = 0 if at.text(f"{part}.name") == "ddp" else 3
     if at.text(f"{part}.name") == "hsdp" and not found.dp_replicate:
         found.asked[f"{part}.name"] = "hsdp with a replica a node"
-    for path in ("model.vocab_size", "train_module.ac_config", f"{part}.param_dtype"):
-        at.get(path)  # as its programs have it
+    at.heard |= {"model.vocab_size", "train_module.ac_config", f"{part}.param_dtype"}
     if mode := at.text("train_module.ac_config.mode").removesuffix("full"):
         found.asked["train_module.ac_config.mode"] = mode
     for field, path in TOKENS.items():

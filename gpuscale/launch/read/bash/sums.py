@@ -107,22 +107,20 @@ def parsed(inner: str) -> Parameter | None:
     return Parameter(*(part or "" for part in match.groups())) if match else None
 
 
-def changed(value: str | list[str], sign: str, other: str, numbers: list[str]) -> str | list[str]:
+def changed(value: str | list[str], sign: str, numbers: list[str]) -> str | list[str]:
     """Slice a text or an array, or change the case of a text; ValueError for anything else.
 
     What is cut off or replaced by a pattern stays unknown: hardly any launch hangs on it.
 
-    >>> changed("a/b/c.json", ":", "", ["2", "3"]), changed("7b", "^^", "", [])
+    >>> changed("a/b/c.json", ":", ["2", "3"]), changed("7b", "^^", [])
     ('b/c', '7B')
     """
     if sign == ":":
         start, *length = [int(n) for n in numbers]
         end = (start if start >= 0 else len(value) + start) + length[0] if length else None
         return value[start:end]
-    if isinstance(value, list) or sign[0] not in "^,":
+    if isinstance(value, list) or sign[0] not in "^," or UNSET in value or len(value) > MOST:
         raise ValueError("not followed")
-    if UNSET in value + other or len(value) > MOST:
-        raise ValueError("not known")
     change = str.upper if sign[0] == "^" else str.lower
     return change(value) if len(sign) == 2 else change(value[:1]) + value[1:]
 

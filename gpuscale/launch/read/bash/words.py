@@ -302,8 +302,7 @@ def _parameter(said: sums.Parameter, shown: str, script: Script) -> str | list[s
         return value
     try:
         rest = [summed(one, script) for one in said.rest.split(":")] if sign == ":" else []
-        other = read_text(said.rest, script) if not rest else ""
-        return sums.changed(value, sign, other, rest)
+        return sums.changed(value, sign, rest)
     except ValueError:
         return unknown(shown, script)
 
