@@ -122,7 +122,7 @@ def _change_of_files(
     from gpuscale.launch.read.edit import changed, diff
     from gpuscale.launch.read.files import is_notebook
 
-    rows = {row.field.removeprefix("tuning."): row for row in _rows(found)}
+    rows = {row.field.removeprefix("tuning."): row for row in _rows(found) if row.written}
     own = {name: text for name, text in launch.files.items() if not is_notebook(name)}
     if found.kind == "unsloth" and not any(CHECKPOINTS in text for text in own.values()):
         del rows["recompute"]
