@@ -620,6 +620,17 @@ def test_a_job_at_the_edge_gets_the_setting_with_which_it_surely_fits(capsys):
     assert then["fits_probability"] == r["enough"]["fits_probability"] > r["fits_probability"] + 0.1
 
 
+def test_what_is_said_to_make_it_fit_is_what_the_verdict_says_so_of():
+    """Fused logits fit by the expected memory, with 39 %: the verdict names another change."""
+    ask = "memory qwen2.5-32b --method full --gpu h100 --gpus 8 --max-len 8192".split()
+    words, gb = re.search(r"fits with (.+) \((\S+ GB), ", text := invoke(*ask).stdout).groups()
+    assert [
+        line.split(None, 2)[2] for line in text.splitlines() if line.startswith("would fit")
+    ] == [f"{words}  then {gb} a GPU"]
+    unlikely = invoke(*"memory llama3-8b --method qlora --gpu t4".split()).stdout
+    assert "fits with" not in unlikely and "\nmay fit " in unlikely and "would fit" not in unlikely
+
+
 def test_hosts_decide_as_the_gpu_does(capsys):
     ask = ("llama3-405b", "--method", "full", "--gpu", "h100", "--gpus", "8")
     ask += ("--offload", "activations,parameters,optimizer")

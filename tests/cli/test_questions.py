@@ -70,7 +70,10 @@ def test_the_line_that_starts_it_is_of_the_engine_that_was_asked_for():
         ),
         ("serve qwen3-8b --gpu h100 --cache fp8", "--kv (format of the cache)"),
         ("plan qwen3-8b --method grpo --max-prompt 512", "--prompt (its mean tokens)"),
-        ("plan qwen3.5-2b --gpu dgx-spark --method lora", "of qwen3.5 there are qwen3.5-"),
+        (
+            "plan qwen3.5-2b --gpu dgx-spark --method lora",
+            "of qwen3.5 there are qwen3.5-27b, qwen3.5-9b",
+        ),
     ],
 )
 def test_what_cannot_be_asked_so_leads_to_the_way(command, way):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from running import invoke
@@ -896,6 +897,10 @@ def test_more_sequences_than_states_have_blocks(asked, told):
     done = invoke("serve", *asked.split())
     assert done.returncode == 1
     assert f"{told} 1,024 sequences here" in done.stdout
+    blocks = [
+        int(n.replace(",", "")) for n in re.findall(r"(?:about|perhaps) ([\d,]+)", done.stdout)
+    ]
+    assert blocks[-1] < 1024 and len(blocks) == 1 + told.startswith("probably")
     assert "with --max-num-seqs 512 it starts" in done.stdout
     assert "sequences here" not in invoke("serve", *asked.split(), "--max-seqs", "64").stdout
     older = asked.replace("vllm:0.20", "vllm").replace("--engine vllm", "--engine vllm:0.18")
@@ -950,7 +955,7 @@ def test_stages_are_told_beside_tp_over_nodes():
 
 def test_time_of_towers_is_said_not_to_be_counted():
     done = invoke("serve", "qwen2.5-vl-7b", "--gpu", "h100", "--concurrency", "1")
-    assert "the time of its towers is not counted" in done.stderr
+    assert "the time of its vision or audio tower is not counted" in done.stderr
 
 
 def test_ranks_over_nodes_gather_all_tokens_without_deepep():

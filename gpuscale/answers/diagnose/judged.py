@@ -49,7 +49,7 @@ def fitting(case: RunCase) -> Fitting:
             answer: Any = job.answer()
             points, r = {p.key: p for p in answer.summary}, answer.result
             e = r.estimate.memory.policy if case.kind == "rl" else r.expected
-            held, fit = points.get("held by"), points.get("would fit")
+            held, fit = points.get("held by"), points.get("would fit", points.get("may fit"))
             shares = {"logits_share": e.logits_bytes, "kept_share": e.kept_bytes}
             shares = {k: v / r.peak_bytes for k, v in shares.items()}
             change = f"{fit.value} {fit.note}" if fit else ""

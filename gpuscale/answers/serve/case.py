@@ -83,7 +83,8 @@ def case_of(asked: Serve) -> ServeCase:
     notes = [f"{e} was not measured: figures are {near[e]}'s" for e in asked.engine if e in near]
     if loaded.model.vision_params:
         notes.append(
-            "the time of its towers is not counted, an image's tokens where --input has them"
+            "the time of its vision or audio tower is not counted; an image's tokens are, where "
+            "--input has them"
         )
     for name in weights:
         if name in ("fp8", "fp8-block", "nvfp4", "mxfp4") and not loaded.gpu.flop_per_s(name):

@@ -144,10 +144,13 @@ def too_many_states(asked: Serve, found: FoundReplica) -> str:
     blocks = state_blocks(s.model, s.replica, s.room.cache_bytes)
     if most <= blocks / BLOCKS_ERROR:
         return ""
+    sure = most > BLOCKS_ERROR * blocks
+    least = "" if sure else f", perhaps {blocks / BLOCKS_ERROR:,.0f}"
     return (
-        f"vLLM {'' if most > BLOCKS_ERROR * blocks else 'probably '}refuses "
+        f"vLLM {'' if sure else 'probably '}refuses "
         f"{'--max-num-seqs' if asked.max_seqs else 'its own'} {most:,.0f} sequences here (the "
-        f"cache has about {blocks:,.0f} blocks, and each state takes one); with --max-num-seqs "
+        f"cache has about {blocks:,.0f} blocks{least}, and each state takes one); with "
+        f"--max-num-seqs "
         f"{1 << int(math.log2(max(1.0, blocks / BLOCKS_ERROR)))} it starts."
     )
 

@@ -283,7 +283,8 @@ def memory_summary(
     found = tune_words.head_points(case, job, r, said)
     found.append(largest_parts(tune_words.part_rows(r.expected), r.expected.moment))
     found.append(tune_words.step_point(r))
-    found += [Point("longest", room)] if r.fits else tune_words.remedy_points(r.remedies)
+    helps = tune_words.remedy_points(r.remedies, r.enough)
+    found += [Point("longest", room)] if r.fits else helps
     if r.fewest_gpus is not None:
         found.append(Point("fewest GPUs", f"{r.fewest_gpus:,}"))
     found += taken_points(r.taken)

@@ -204,7 +204,7 @@ def chosen_rows(case: FinetuneCase, job: Job) -> list[tuple[str, str, str]]:
     without = verdict_of(case, case.job)
     ends = f"{without.peak_low_bytes / 1e9:,.1f} to {gb(without.peak_high_bytes)}"
     told = " ".join(f"{s.option} {s.ways[0][1]}" for s, _ in moves)
-    return [("chosen", told, f"left to the framework: {ends}")]
+    return [("chosen", "", f"{told}; left to the framework: {ends}")]
 
 
 def in_shards(case: FinetuneCase) -> FinetuneCase | None:

@@ -261,8 +261,10 @@ def mend_text(mend: BenchChange) -> str:
     return f"{mend.words} ({gb(mend.total_bytes)}, {100 * (mend.fits_probability or 0.0):.0f} %)"
 
 
-def remedy_points(found: Sequence[BenchChange]) -> list[Point]:
-    """First change, or changes on top of each other, that make it fit."""
+def remedy_points(found: Sequence[BenchChange], likely: BenchChange | None = None) -> list[Point]:
+    """Change that makes it likely to fit, else those, one on another, by which it may."""
+    if likely:
+        return [Point("would fit", likely.words, f"then {gb(likely.total_bytes)} a GPU")]
     if not found:
         return []
     first = next((i for i, remedy in enumerate(found) if remedy.fits), len(found) - 1)
@@ -270,7 +272,7 @@ def remedy_points(found: Sequence[BenchChange]) -> list[Point]:
     shown = words[:3] + ([f"{len(words) - 3} more (--show remedies)"] if len(words) > 3 else [])
     both = "together, " if len(words) > 1 else ""
     after = f"{both}then {gb(found[first].total_bytes)} a GPU"
-    return [Point("would fit" if found[first].fits else "would help", "; ".join(shown), after)]
+    return [Point("may fit" if found[first].fits else "would help", "; ".join(shown), after)]
 
 
 def share_table(
