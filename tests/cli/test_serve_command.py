@@ -15,6 +15,7 @@ from gpuscale.core.serving.records import Replica
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.models import load_model
 from gpuscale.io.serving import older_engine
+from gpuscale.specs.model import LayerGroup
 
 CHAT = ("--weights", "fp8", "--input", "1000", "--output-len", "200")
 
@@ -921,6 +922,14 @@ def test_blocks_of_states():
     qwen = load_model("qwen3.5-9b").spec
     assert int(state_blocks(qwen, Replica(), 1.74 * 2**30)) == 108
     assert state_blocks(load_model("llama3-8b").spec, Replica(), 1e9) == float("inf")
+
+
+def test_layers_without_a_mixer_have_no_pages():
+    model = load_model("nemotron-h-56b").spec  # 54 with states, 10 of attention, 54 without
+    some = [LayerGroup(1 if g.mixer.kind == "none" else g.n, *g[1:]) for g in model.layer_groups]
+    few = model.model_copy(update={"name": "few"})
+    few.__dict__["layer_groups"] = tuple(some)
+    assert state_blocks(few, Replica(), 40e9) == state_blocks(model, Replica(), 40e9)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from running import invoke
 
+from gpuscale.answers.launch_check.document import hidden_of
 from gpuscale.foreign import comment, csv_cell, fenced, here_document, markdown, markdown_cell
 from gpuscale.io import text as reader
 from gpuscale.launch.secrets import Hidden
@@ -187,6 +188,11 @@ def test_a_secret_is_found_wherever_its_name_stands(line):
 def test_an_option_after_a_name_that_looks_secret_is_no_secret():
     line = "--use-auth-token --seq-length 4096"
     assert Hidden({"run.sh": line}, ["run.sh"]).masked(line) == line
+
+
+def test_a_file_that_is_not_given_hides_no_word_of_the_programs_own():
+    hidden = hidden_of(["run.sh"], {"run.sh": "", "near.py": "open('config.json'), 'secret.json'"})
+    assert hidden.masked("give its config.json or secret.json") == "give its config.json or ***"
 
 
 def test_a_change_shows_no_lines_of_files_that_were_not_given(tmp_path):

@@ -97,3 +97,14 @@ def test_nothing_is_executed_and_what_is_not_known_is_listed(tmp_path):
 @given(st.text(alphabet="aA1$ {}()[]\"'\\\n;&|#=<>+-:`", max_size=60))
 def test_any_text_is_read_without_failing(text):
     read_script(text)
+
+
+SUMS = {"-7/2": "-3", "7%-3": "1", "(2-9)/2": "-3", "(5&&3)+1": "2", "(0||4)*8": "8"}
+SUMS |= {"16#ff": "255", "7%3*2": "2", "(9-2)/2": "3", "5||0": "1", "!(3>2)+8": "8"}
+
+
+@pytest.mark.parametrize(("text", "value"), SUMS.items())
+def test_a_sum_is_what_bash_makes_of_it_or_is_not_known(text, value):
+    [[_, found]] = read_script(f"run $(({text}))").commands
+    assert found == value or UNSET in found
+    assert found == value or set("-#!") & set(text)

@@ -155,6 +155,31 @@ def test_data_parallel_servers_of_sglang_are_copies(tmp_path, capsys):
         assert layout in capsys.readouterr().out
 
 
+def test_a_playground_serves_the_model_that_it_claims():
+    other = PLAYGROUND.split("---")[0].replace("qwen2-0--5b", "other").replace("2-0.5B", "2-72B")
+    found = read_launch({"a.yaml": f"{other}---{PLAYGROUND}"})
+    assert (found.model_name, found.gpu) == ("Qwen/Qwen2-0.5B-Instruct", "t4")
+    found = read_launch(
+        {"a.yaml": PLAYGROUND.replace("[{name: t4, ", "{name: {t4: 1, ").replace("]", "}", 1)}
+    )
+    assert (found.model_name, found.gpu) == ("Qwen/Qwen2-0.5B-Instruct", None)
+
+
+OPTIONS = "--model_name_or_path a/b --per_device_train_batch_size 3 --max_seq_length 64"
+MEGATRON = (
+    "python submit.py --gpus 8 'torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 "
+    "--hidden-size 64 --num-attention-heads 4 --seq-length 128 --micro-batch-size 3'"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "n_gpus"), [(f"torchrun --nproc_per_node 8 sft.py -- {OPTIONS}", 8), (MEGATRON, None)]
+)
+def test_a_submitter_hands_over_a_command_and_no_options(line, n_gpus):
+    found = read_launch({"a.sh": line})
+    assert (found.micro_batch_size, found.gpus_per_node) == (3, n_gpus)
+
+
 # THUDM/slime@624b824a scripts/low_precision/run-qwen3-30B-A3B-int4.sh
 INT4 = """
 python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate \\
@@ -218,6 +243,13 @@ def test_programs_of_olmo_core_are_read_by_its_classes(kind, mode, asked):
     found = read_launch({"a.sh": line, "OLMo2-13B.py": text})
     assert (found.micro_batch_size, found.beside, found.model_name) == (4, [], "olmo2-13b")
     assert read_launch({"a.sh": line}).beside == ["OLMo2-13B.py"]
+
+
+def test_batches_of_olmo_core_are_no_sequences_where_no_length_is_said():
+    text = CLASSES.replace("{kind}", "fsdp").replace("{mode}", "full")
+    found = read_launch({"a.py": text.replace("SEQUENCE_LENGTH = 4096", "SEQUENCE_LENGTH = n()")})
+    assert (found.micro_batch_size, found.global_batch_size, found.seq_len) == (None, None, None)
+    assert found.unread["micro_batch_size"] == "8192 tokens"
 
 
 # parameters of ai2-olmo-core 3.0.0, TransformerConfig.FACTORY(vocab_size=...).num_params

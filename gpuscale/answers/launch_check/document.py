@@ -334,7 +334,8 @@ WRITTEN = ("missing", "broken", "not_understood", "unresolved", "notes", "diff",
 def hidden_of(given: Collection[str], files: Mapping[str, str]) -> Hidden:
     """Collect what is not repeated of some files; names and formats of the program's own are."""
     names = {name for kind in ("model", "gpu", "cluster", "software") for name in known_names(kind)}
-    return Hidden(files, given, {*names, *KINDS, *RECOMPUTE, *PRECISIONS, "lora", "qlora", "dora"})
+    own = "lora qlora dora config.json".split()
+    return Hidden(files, given, names.union(KINDS, RECOMPUTE, PRECISIONS, own))
 
 
 def covered(found: Checked, hidden: Hidden) -> Checked:

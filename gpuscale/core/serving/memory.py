@@ -240,7 +240,8 @@ def state_blocks(model: ModelSpec, replica: Replica, cache_bytes: float) -> floa
     element, layers, state = element_bytes("bf16"), Counter[str](), 0.0
     for group in model.layer_groups:
         c = group.mixer.cache()
-        layers[group.mixer.kind] += group.n
+        if group.mixer.kind != "none":
+            layers[group.mixer.kind] += group.n
         one = c.state_elements * STATE_BYTES_PER_ELEMENT + c.conv_elements * element
         state = max(state, one / group.mixer.cache_shards(replica.tp))
     fewest = min(layers.values()) / replica.pp

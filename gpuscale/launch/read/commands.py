@@ -121,7 +121,7 @@ def handed_over(words: list[str]) -> list[str]:
     """
     at = words.index("--") if "--" in words else 0
     submits = words[:3] == ["ray", "job", "submit"] or any(w.endswith(".py") for w in words[:at])
-    if not submits or at + 1 >= len(words):
+    if not submits or "".join(words[at + 1 : at + 2])[:1] in ("", "-"):
         return words
     return words[max(i for i, w in enumerate(words) if w in ("--", "&&")) + 1 :]
 
@@ -130,6 +130,8 @@ def command(words: list[str], stem: str) -> Found | None:
     """Read a command that trains or serves; None for any other."""
     if not words or words[0] in NO_TRAINING:
         return None
+    if quoted := [w for w in words if "pretrain_" in w and " " in w and len(w) > 60]:
+        return command(quoted[0].split(), stem)
     words = containers.started_by(words)
     if engine := serving.engine_of(words):
         return serving.read(words, engine)

@@ -306,9 +306,9 @@ def _olmo_core(at: Nested) -> None:
     if mode := at.text("train_module.ac_config.mode").removesuffix("full"):
         found.asked["train_module.ac_config.mode"] = mode
     for field, path in TOKENS.items():
-        setattr(found, field, (at.number(path) or 0) // (found.seq_len or 1) or None)
-        if getattr(found, field) is None:
-            found.unread[field] = at.text(path) or "not said"
+        rows = (at.number(path) or 0) // found.seq_len if found.seq_len else 0
+        setattr(found, field, rows or None)
+        found.unread |= {} if rows else {field: f"{at.text(path) or 'unsaid'} tokens"}
 
 
 TOKENS = {

@@ -183,13 +183,17 @@ def _resource(table: Table) -> Found | None:
 
 
 def with_models(tables: list[Table]) -> list[Table]:
-    """Put the models of llmaz, resources of their own, into the one that serves the first."""
-    model = next((one for one in tables if one.get("kind") == "OpenModel"), {})
-    served = next((one for one in tables if one.get("kind") == "Playground"), {})
-    if not model or not served:
-        return tables
-    flavors = Nested(Found(""), model).get("spec.inferenceConfig.flavors") or [{}]
-    return [merged(merged(model, served), {"spec": {"flavor": flavors[0]}})]
+    """Put the models of llmaz, resources of their own, into those that serve them."""
+    named = ((Nested(Found(""), t).text("metadata.name"), t) for t in tables)
+    models = {name: table for name, table in named if table.get("kind") == "OpenModel"}
+    return [_claimed(one, models) if one.get("kind") == "Playground" else one for one in tables]
+
+
+def _claimed(served: Table, models: Mapping[str, Table]) -> Table:
+    model = models.get(Nested(Found(""), served).text("spec.modelClaim.modelName"), {})
+    flavors = Nested(Found(""), model).get("spec.inferenceConfig.flavors")
+    flavor = flavors[0] if isinstance(flavors, list) and flavors else {}
+    return merged(merged(model, served), {"spec": {"flavor": flavor}})
 
 
 DEGREES: dict[str, str] = _WORDS["degrees"]

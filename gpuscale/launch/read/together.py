@@ -110,12 +110,9 @@ def key_values(words: Iterable[str]) -> Table:
 
 def llama_factory_v1(table: Table) -> Table:
     """Put the keys of LLaMA-Factory's next layout under the names of its present one."""
-    peft = table.get("peft_config")
-    peft = peft if isinstance(peft, dict) else {}
-    quant = table.get("quant_config")
-    bits = str(quant.get("quantization_bit", "4")) if isinstance(quant, dict) else ""
-    dist = table.get("dist_config")
-    dist = dist if isinstance(dist, dict) else {}
+    parts = (table.get(f"{part}_config") for part in ("peft", "quant", "dist"))
+    peft, quant, dist = (part if isinstance(part, dict) else {} for part in parts)
+    bits = str(quant.get("quantization_bit", "4")) if table.get("quant_config") is not None else ""
     renamed = {
         "model_name_or_path": table.get("model"),
         "finetuning_type": str(peft.get("name", "full")),

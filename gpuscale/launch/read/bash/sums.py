@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from typing import Any
 
 from gpuscale.core.records import NamedTuple
 from gpuscale.errors import GpuscaleError
@@ -56,9 +57,21 @@ def total(text: str, get: Get, put: Callable[[str, str], None]) -> int:
     return value
 
 
+class _Sum(Evaluator):
+    """A sum as C has it: `&&` gives 0 or 1. It cuts a division to zero, Python down."""
+
+    rounds = False
+
+    def value(self, node: ast.expr, depth: int = 0) -> Any:
+        value = super().value(node, depth)
+        if self.rounds and isinstance(value, int) and value < 0:
+            raise NotKnown
+        return int(bool(value)) if isinstance(node, ast.BoolOp) and value is not None else value
+
+
 def _value(text: str, get: Get) -> int:
-    """Value of one sum: its names put in, it is one of Python's."""
-    if len(text) > LONGEST:
+    """Value of one sum: its names put in, one of Python's; not known where these differ."""
+    if len(text) > LONGEST or re.search(r"#|!(?!=)[^&|]*[-+*/%<>=]", text):
         raise NotKnown
     known = re.sub(_NAME, lambda found: f" ({_named(found[1], get)}) ", text)
     known = re.sub(r"!(?!=)", " not ", known.replace("&&", " and ").replace("||", " or "))
@@ -66,10 +79,12 @@ def _value(text: str, get: Get) -> int:
         node = ast.parse(" ".join(known.replace("/", "//").split()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise NotKnown from None
-    value = Evaluator().value(node)
+    made = _Sum()
+    made.rounds = bool(re.search("[/%]", text))
+    value = made.value(node)
     if not isinstance(value, int) or abs(value) >= LARGEST:
         raise NotKnown
-    return int(bool(value) if isinstance(node, ast.BoolOp) else value)
+    return int(value)
 
 
 def _named(name: str, get: Get) -> int:
