@@ -87,7 +87,7 @@ def test_a_length_that_starts_the_engine_takes_the_longest_prompt():
         *("serve", "llama3.1-8b", "--gpu", "4090", "--gpus", "1"),
         *("--input", "uniform:20000,50000", "--output-len", "500"),
     )
-    assert "--max-model-len 50500 it starts" in told.stdout
+    assert "--context 50500, as answered, it starts" in told.stdout
 
 
 def test_what_the_engine_refuses_as_it_comes_is_said_first():
@@ -95,7 +95,7 @@ def test_what_the_engine_refuses_as_it_comes_is_said_first():
     bare = invoke("serve", "llama3.1-8b", "--gpu", "4090")
     assert bare.returncode == 1
     assert bare.stdout.startswith("vLLM refuses the model's own 131,072 tokens here")
-    assert "--max-model-len 32768 it starts" in bare.stdout
+    assert "--context 32768, as answered, it starts" in bare.stdout
     loaded = invoke("serve", "llama3.1-8b", "--gpu", "4090", "--concurrency", "8")
     assert loaded.returncode == 0
     first = loaded.stdout.split("\n", 1)[0]
@@ -103,6 +103,35 @@ def test_what_the_engine_refuses_as_it_comes_is_said_first():
     for other in (("--context", "16384"), ("--engine", "sglang"), ("--gpus", "8")):
         done = invoke("serve", "llama3.1-8b", "--gpu", "4090", *other)
         assert done.returncode == 0 and "refuses" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (
+            "qwen3.5-27b --gpu h100 --engine vllm",
+            ("vLLM refuses the model's own 262,144 tokens", "refuses its own 1,024 sequences"),
+        ),
+        ("qwen3-32b --gpu h100 --engine vllm", ("vLLM refuses the model's own 40,960 tokens",)),
+    ],
+)
+def test_a_tight_card_is_answered_with_what_starts(asked, why):
+    """As the engine comes it does not start there: what starts it is said, and starts it."""
+    bare = invoke("serve", *asked.split())
+    assert bare.returncode == 1 and all(one in bare.stdout.split("\n")[0] for one in why)
+    way = re.search(r"with (--memory-frac [^,]*), as answered, it starts", bare.stdout)[1]
+    done = invoke("serve", *asked.split(), *way.split())
+    assert done.returncode == 0 and "refuses" not in done.stdout
+    assert re.search(r"up to [\d.]+ requests/s", bare.stdout)[0] in done.stdout
+
+
+def test_fewer_sequences_leave_more_for_the_cache():
+    """The sampler's logits are of as many rows as sequences run (vLLM profiles so)."""
+    most = answer(
+        "qwen3-32b", "--gpu", "h100", "--memory-frac", "0.95", "--max-seqs", "1024", code=1
+    )
+    few = answer("qwen3-32b", "--gpu", "h100", "--memory-frac", "0.95", "--max-seqs", "64")
+    assert few["kv_tokens"] > 1.05 * most["kv_tokens"]
 
 
 def test_a_request_that_has_no_room_to_its_end_does_not_fit():
@@ -887,6 +916,10 @@ def test_a_file_of_a_model_is_served_from_its_folder(tmp_path, monkeypatch, file
     ("asked", "told"),
     [  # vllm-project/recipes pull requests 831 and 551: 939 and 856 blocks, it does not start
         ("qwen3.8-27b --gpu rtx-pro-6000 --weights fp8 --engine vllm", "probably refuses its own"),
+        (  # 1,011: attention is kept in 16 bits (weights of 12.02 GiB on each of two, 810)
+            "qwen3.8-27b --gpu rtx-pro-6000 --weights nvfp4 --engine vllm",
+            "probably refuses its own",
+        ),
         (
             "qwen3.6-27b --gpu h100 --weights fp8 --engine vllm:0.20 --memory-frac 0.95",
             "refuses its own",

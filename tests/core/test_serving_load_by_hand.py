@@ -257,10 +257,15 @@ def test_kernels_of_their_own_are_wanted_by_one_layer_of_many():
 
 
 def test_two_batches_overlap_over_several_nodes():
-    site = SimpleNamespace(domain=8, kernels=SimpleNamespace(exchange_overlap=0.8))
+    """Unless the engine has one batch alone, or its ranks gather all tokens (`joint_gpus`)."""
     shares = [((2, 16), 0.8), ((1, 16), 0.0), ((2, 8), 0.0), ((16, 16), 0.8)]
-    for (ranks, ep), want in shares:
-        assert overlap_frac(Replica(dp_attention=ranks, ep=ep), site) == want
+    for two, joint in ((True, 0), (False, 0), (True, 16)):
+        soft = SimpleNamespace(two_batches=two, joint_gpus=joint)
+        kernels = SimpleNamespace(exchange_overlap=0.8)
+        site = SimpleNamespace(domain=8, kernels=kernels, software=soft)
+        for (ranks, ep), want in shares:
+            found = overlap_frac(Replica(dp_attention=ranks, ep=ep), site)
+            assert found == (want if two and not joint else 0.0)
 
 
 def test_a_replica_of_ranks_with_their_own_sequences():

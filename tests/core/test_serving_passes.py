@@ -107,17 +107,16 @@ def test_a_pass_through_three_stages(parts):
 def test_ranks_of_attention_share_a_pass(parts):
     """Six sequences over three ranks; beyond the node half of the shorter part is hidden."""
     wide = Replica(dp_attention=3, ep=3)
-    found = pass_time(MIXTRAL, wide, at(2), Batch(sequences=6.0, context=9.0))
+    found = pass_time(MIXTRAL, wide, at(2, two_batches=True), Batch(sequences=6.0, context=9.0))
     computed = busy(found) - found.communication_s - found.head_s
     assert found.communication_s == pytest.approx(32 * 4 + (160 - 0.5 * min(160, computed)))
     assert [batch.sequences for _, batch, *_ in parts["decode_core_s"]] == [2.0]
     assert {args[2] for args in parts["ffn_s"]} == {6.0} and parts["ffn_s"][0][3] == 2.0
-    near = pass_time(MIXTRAL, wide, at(8), Batch(sequences=6.0, context=9.0))
+    near = pass_time(MIXTRAL, wide, at(8, two_batches=True), Batch(sequences=6.0, context=9.0))
     assert near.communication_s == pytest.approx(32 * 9.0)
-    assert [overlap_frac(Replica(dp_attention=n, ep=e), at(2)) for n, e in ((3, 3), (3, 2))] == [
-        0.5, 0.0,
-    ]  # fmt: skip
-    assert overlap_frac(Replica(tp=4, ep=4), at(2)) == 0.0
+    assert overlap_frac(wide, at(2, two_batches=True)) == 0.5
+    assert overlap_frac(Replica(dp_attention=3, ep=2), at(2, two_batches=True)) == 0.0
+    assert overlap_frac(Replica(tp=4, ep=4), at(2, two_batches=True)) == 0.0
 
 
 def test_prompts_are_gathered_for_all_ranks_where_enough_decode(parts):
@@ -157,7 +156,8 @@ def test_communication_of_a_layer(exchanges):
 
     def took(mixer, ffn, **layout):
         group = SimpleNamespace(mixer=mixer, ffn=ffn)
-        return exchange.layer_communication_s(group, 100, Replica(**layout), None, 10.0)
+        site = SimpleNamespace(software=SimpleNamespace(joint_gpus=0), domain=8)
+        return exchange.layer_communication_s(group, 100, Replica(**layout), site, 10.0)
 
     assert took(mixer, dense, tp=2) == took(mixer, moe, tp=2) == (4000.0, 0.0)
     assert took(mixer, none, tp=2) == took(none, dense, tp=2) == (2000.0, 0.0)
@@ -175,7 +175,7 @@ def test_communication_of_a_layer(exchanges):
 def test_an_engine_may_bring_prompts_to_the_experts_by_all_reduces(exchanges):
     """SGLang without DeepEP: of all ranks' tokens, there and back, on one machine."""
     group = SimpleNamespace(mixer=SimpleNamespace(kind="mla"), ffn=SimpleNamespace(kind="moe"))
-    site = SimpleNamespace(software=SimpleNamespace(joint_gpus=8))
+    site = SimpleNamespace(software=SimpleNamespace(joint_gpus=8), domain=8)
 
     def took(n, reads):
         layout = Replica(dp_attention=n, ep=n)
@@ -183,6 +183,10 @@ def test_an_engine_may_bring_prompts_to_the_experts_by_all_reduces(exchanges):
 
     assert took(4, reads=True) == 2 * 8000.0 and took(8, reads=True) == 2 * 16000.0
     assert took(4, reads=False) == 5 * 8000.0 and took(16, reads=True) == 5 * 32000.0
+    exchanges[0] = 7.0  # sent where that is faster, but over nodes by DeepEP alone
+    assert took(8, reads=False) == took(16, reads=True) == 7.0
+    site.software.joint_gpus = 16
+    assert took(8, reads=False) == 7.0 and took(16, reads=False) == 5 * 32000.0
 
 
 def test_collectives_go_twice_as_long_in_a_model_and_cross(monkeypatch):

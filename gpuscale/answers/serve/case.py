@@ -42,7 +42,7 @@ class ServeCase:
     limits: Limits
     sites: dict[str, ServingSite]
     notes: tuple[str, ...] = ()
-    tight: bool = False  # the engine is given more memory than by default
+    own_sites: Mapping[str, ServingSite] = field(default_factory=dict)  # as they come, if tight
     ages: Mapping[str, EngineMaturity] = field(
         default_factory=dict
     )  # engine -> how new the model is
@@ -148,6 +148,9 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
         soft = replace(soft, memory=replace(soft.memory, utilisation_frac=asked.memory_frac))
     if asked.chunk:
         soft = replace(soft, memory=replace(soft.memory, chunk_tokens=float(asked.chunk)))
+    if asked.max_seqs:
+        few = min(float(asked.max_seqs), soft.memory.sampler_sequences)
+        soft = replace(soft, memory=replace(soft.memory, sampler_sequences=few))
     if asked.ttft:  # nobody lets prompts wait for each other where each has a limit
         soft = replace(soft, gather_passes=0)
     if load_words()["fused"].keys() & set(asked.engine):
@@ -355,8 +358,7 @@ def wanted_of(asked: Serve, case: ServeCase, found: list[Candidate]) -> Wanted:
 
     A closed loop without limits on a layout or engine set by hand is a benchmark of one replica.
     """
-    gpus = asked.gpus
-    concurrency = asked.concurrency
+    gpus, concurrency = asked.gpus, asked.concurrency
     load = asked.rate or concurrency or asked.burst
     own = (asked.ngl, asked.n_cpu_moe, asked.max_seqs, asked.memory_frac, asked.chunk)
     pools, away = asked.disagg not in (None, "auto"), asked.offload != "none"
@@ -365,10 +367,9 @@ def wanted_of(asked: Serve, case: ServeCase, found: list[Candidate]) -> Wanted:
     if gpus is None and (load is None or benchmark):
         fitting = [c.what.n_gpus for c in found if c.what.fits]
         gpus = min(fitting, default=None)
-    if concurrency is None and asked.rate is None and asked.burst is None and not asked.trace:
-        only_local = case.engines == ("llamacpp",)
-        if only_local and case.limits == Limits():
-            concurrency = 1
+    local = case.engines == ("llamacpp",) and case.limits == Limits()
+    if local and not load and not asked.trace:
+        concurrency = 1
     if asked.requests is not None and concurrency is None:
         raise GpuscaleError(
             "--requests is of a closed loop", "give --concurrency too; --burst counts its own"

@@ -12,7 +12,7 @@ from gpuscale.answers.serve import measured
 from gpuscale.answers.serve.blocks import details_of, head, inputs_of
 from gpuscale.answers.serve.case import ServeCase
 from gpuscale.answers.serve.helps import version_decides
-from gpuscale.answers.serve.launch import benchmark_line, launch_lines, own_length, too_many_states
+from gpuscale.answers.serve.launch import as_it_comes, benchmark_line, launch_lines
 from gpuscale.answers.serve.no_room import settled
 from gpuscale.answers.serve.records import PoolLine, ServeAnswer, Served, ServeRow, terms_of
 from gpuscale.answers.serve.summary import age_text, habits_line, serve_summary, taken_of
@@ -114,7 +114,7 @@ def _document(asked: Serve, case: ServeCase, wanted: Wanted, choice: Choice) -> 
     if edge := measured.at_the_edge(case, best.candidate.what):
         result = replace(result, fits=False, meets=False)
         said = f"{edge} {said}"
-    elif own := f"{own_length(asked, best)} {too_many_states(asked, best)}".strip():
+    elif own := as_it_comes(asked, case, best):
         bare = not (asked.input or _loaded(asked) or asked.ttft or asked.tpot)
         said = f"{own} {said}" if bare else f"{said} {own}"
         if bare:  # what is asked is whether it runs as it comes
@@ -137,14 +137,9 @@ def _bill(asked: Serve, case: ServeCase, row: ServeRow, usd: float | None) -> Bi
     """Bill of an hour at the rate of the best layout; none where nothing is served."""
     if not row.n_gpus or row.total_tokens_per_s is None:
         return None
-    return bill_of(
-        asked,
-        case.loaded.cluster,
-        SECONDS_PER_HOUR,
-        row.n_gpus,
-        given=usd,
-        tokens=row.total_tokens_per_s * SECONDS_PER_HOUR,
-    )
+    tokens = row.total_tokens_per_s * SECONDS_PER_HOUR
+    cluster, hour = case.loaded.cluster, SECONDS_PER_HOUR
+    return bill_of(asked, cluster, hour, row.n_gpus, given=usd, tokens=tokens)
 
 
 def _times_s(name: str, found: Latency | None, width: float) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def _same_layout(asked: Serve, other: Serve, case: ServeCase, best: FoundReplica
     """Layout of a changed question, by the better settings where its own are tight; or None."""
     with suppress(GpuscaleError):
         own = cases.case_of(other)
-        ways = (own, tightened(other, own)) if case.tight else (own,)
+        ways = (own, tightened(other, own)) if case.own_sites else (own,)
         found = [c for way in ways for c in cases.candidates(other, way)]
         same = best.candidate.label
         alike = (c.what for c in found if c.what.fits and (cases.by_hand(other) or c.label == same))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve.measured import kv_tokens
+from gpuscale.answers.serve.reading import TITLES
 from gpuscale.core.serving.disaggregated import PooledService
 from gpuscale.core.serving.memory import state_blocks
+from gpuscale.core.serving.service import Service
 
 if TYPE_CHECKING:
     from gpuscale.answers.serve import Serve
     from gpuscale.answers.serve.case import ServeCase
     from gpuscale.core.serving.choose import FoundReplica
-    from gpuscale.core.serving.service import Service
     from gpuscale.specs.model import ModelSpec
 
 QUANTISED = {"fp8": "fp8", "int4-g128": "awq", "int4-g32": "compressed-tensors"}
@@ -61,11 +62,11 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
     model = shlex.quote(checkpoint(asked.model, case.model, weights))
     ranks = r.dp_attention  # each takes as many
     wanted = asked.max_seqs or rounded_up(most.most_sequences / ranks if most else 0)
-    holds = s.scheduler.max_sequences / ranks if case.tight else math.inf
+    holds = s.scheduler.max_sequences / ranks if case.own_sites else math.inf
     if s.site.software.counts_states:
         holds = min(holds, state_blocks(s.model, r, s.room.cache_bytes) / BLOCKS_ERROR)
     sequences = int(min(wanted, max(1.0, holds)))
-    share = s.site.software.memory.utilisation_frac if asked.memory_frac or case.tight else 0
+    share = s.site.software.memory.utilisation_frac if asked.memory_frac or case.own_sites else 0
     kind, n = asked.draft.kind if asked.draft else "", r.drafts.n_tokens if r.drafts else 0
     offload = s.tuning.extras.offload if s.tuning.extras else None
     away = math.ceil(offload.frac * s.model.n_layers) if offload else 0
@@ -116,43 +117,56 @@ def shorter_context(s: Service) -> int:
     return int(max(min(math.ceil(longest), holds), sure))
 
 
-def own_length(asked: Serve, found: FoundReplica) -> str:
-    """Say where vLLM refuses to start with the model's own length; nothing where it does not."""
-    s = found.candidate.what
-    if isinstance(s, PooledService) or asked.context or found.candidate.engine != "vllm":
-        return ""
-    if not (length := shorter_context(s)):
-        return ""
-    return (
-        f"vLLM refuses the model's own {s.model.max_position:,} tokens here (the cache holds "
-        f"{kv_tokens(s):,.0f}); with --max-model-len {length} it starts."
-    )
-
-
 BLOCKS_ERROR = 1.15
 """Of an estimate of blocks: vLLM prints 939 and 556 for Qwen3.8-27B on 96 GB (recipes pull request
 831), 856 for Qwen3.6-27B-FP8 on H100 (551), 524 for Nemotron 3 Super on two; 1,054, 640, 808, 574
 are said."""
 
 
-def too_many_states(asked: Serve, found: FoundReplica) -> str:
-    """Say where vLLM refuses to start with its number of sequences; nothing where it does not."""
+def settings_of(asked: Serve, s: Service) -> str:
+    """Options that give an engine what was taken on a tight card."""
+    memory, few = s.site.software.memory, f" --max-seqs {s.scheduler.max_sequences:.0f}"
+    chunk = f" --chunk {s.scheduler.token_budget // s.replica.dp_attention}"
+    length = shorter_context(s) if s.site.software.name == "vllm" and not asked.context else 0
+    return (
+        f"--memory-frac {memory.utilisation_frac:g}{'' if asked.chunk else chunk}"
+        f"{'' if asked.max_seqs else few}{f' --context {length}' if length else ''}"
+    )
+
+
+def as_it_comes(asked: Serve, case: ServeCase, found: FoundReplica) -> str:
+    """Say where the engine refuses to start by itself, and with what it does; else nothing."""
     s = found.candidate.what
-    if isinstance(s, PooledService) or asked.draft or not s.site.software.counts_states:
+    if isinstance(s, PooledService):
         return ""
+    site, name = case.own_sites.get(s.site.software.name), found.candidate.engine
+    own = Service(s.model, s.replica, site, s.demand, s.tuning) if site else s
+    told = tuple(_refusals(asked, own))
+    ways = f"{settings_of(asked, s)}, as answered," if site else " ".join(way for _, way in told)
+    why = f"{TITLES.get(name, name)} {' and '.join(why for why, _ in told)}"
+    return f"{why}; with {ways} it starts." if told else ""
+
+
+def _refusals(asked: Serve, s: Service) -> Iterator[tuple[str, str]]:
+    """Why an engine does not start with the model's own length or its sequences; what starts it."""
+    if not s.fits:
+        yield "has by itself no room for its cache here", ""
+        return
+    vllm, own, holds = s.site.software.name == "vllm", s.model.max_position or 0, kv_tokens(s)
+    if vllm and not asked.context and (length := shorter_context(s)):
+        sure = "" if own > BLOCKS_ERROR * holds else "probably "
+        why = f"{sure}refuses the model's own {own:,} tokens here (the cache holds {holds:,.0f})"
+        yield why, f"--max-model-len {length}"
     most = asked.max_seqs or s.site.software.max_sequences
     blocks = state_blocks(s.model, s.replica, s.room.cache_bytes)
-    if most <= blocks / BLOCKS_ERROR:
-        return ""
-    sure = most > BLOCKS_ERROR * blocks
-    least = "" if sure else f", perhaps {blocks / BLOCKS_ERROR:,.0f}"
-    return (
-        f"vLLM {'' if sure else 'probably '}refuses "
-        f"{'--max-num-seqs' if asked.max_seqs else 'its own'} {most:,.0f} sequences here (the "
-        f"cache has about {blocks:,.0f} blocks{least}, and each state takes one); with "
-        f"--max-num-seqs "
-        f"{1 << int(math.log2(max(1.0, blocks / BLOCKS_ERROR)))} it starts."
-    )
+    if s.site.software.counts_states and not asked.draft and most > blocks / BLOCKS_ERROR:
+        sure, least = "", ""
+        if most <= BLOCKS_ERROR * blocks:
+            sure, least = "probably ", f", perhaps {blocks / BLOCKS_ERROR:,.0f}"
+        named = "--max-num-seqs" if asked.max_seqs else "its own"
+        why = f"{sure}refuses {named} {most:,.0f} sequences here (the cache has about "
+        why += f"{blocks:,.0f} blocks{least}, and each state takes one)"
+        yield why, f"--max-num-seqs {1 << int(math.log2(max(1.0, blocks / BLOCKS_ERROR)))}"
 
 
 def checkpoint(asked: str, model: ModelSpec, weights: str) -> str:

@@ -115,9 +115,8 @@ def price_of(asked: Serve, case: ServeCase) -> Price:
     rate = rate_of(case.loaded.cluster, given_price(asked), asked.spot)
     if rate is None:
         return Price(None, "")
-    return Price(
-        rate.usd_per_gpu_hour, ", ".join(filter(None, (rate.kind, rate.origin, rate.as_of)))
-    )
+    origin = ", ".join(filter(None, (rate.kind, rate.origin, rate.as_of)))
+    return Price(rate.usd_per_gpu_hour, origin)
 
 
 def confirmed(found: FoundReplica, wanted: Wanted) -> FoundReplica:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuscale.answers.serve.blocks import inputs_of
 from gpuscale.answers.serve.case import ServeCase, candidates, case_of, wanted_of
+from gpuscale.answers.serve.launch import settings_of
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.records import dataclass, replace
 from gpuscale.core.serving.choose import (
@@ -69,7 +70,7 @@ def tightened(asked: Serve, case: ServeCase, own: FoundReplica | None = None) ->
         f"the engine's own settings leave {left}: it takes {100 * TIGHT_FRAC:.0f} % of the memory,"
         f" {chunk:,.0f} tokens a pass and {asked.max_seqs or TIGHT_SEQUENCES} sequences"
     )
-    return replace(case, sites=sites, notes=(*case.notes, note), tight=True)
+    return replace(case, sites=sites, notes=(*case.notes, note), own_sites=case.sites)
 
 
 def settled(asked: Serve, shown: int = SHOWN) -> tuple[ServeCase, Wanted, Choice]:
@@ -222,13 +223,11 @@ def _smaller_format(case: ServeCase, service: Service) -> str | None:
 
 def _tighter(asked: Serve, case: ServeCase, service: Service) -> str:
     """Name settings that leave more for the cache than the engine's own, if they are enough."""
-    if asked.memory_frac or case.tight:
+    if asked.memory_frac or case.own_sites:
         return ""
     site = tightened(asked, case).sites[service.site.software.name]
     one = Service(case.model, service.replica, site, case.demand, service.tuning)
-    chunk = f" --chunk {one.scheduler.token_budget // one.replica.dp_attention}"
-    words = f"--memory-frac {TIGHT_FRAC:g}{'' if asked.chunk else chunk}"
-    return words if one.fits else ""
+    return settings_of(asked, one) if one.fits else ""
 
 
 def _fewest(case: ServeCase, service: Service) -> int | None:

@@ -22,6 +22,7 @@ MOST_TOKENS = 1e8
 MOST_RATE = 1e9
 LENGTHS_HINT = "a number, lognormal:MEAN,SIGMA, exp:MEAN, uniform:LOW,HIGH or sharegpt"
 PER = {"": 1.0, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "day": 86400.0}
+TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "llamacpp": "llama.cpp"}
 SHOWN = {"trtllm": "trtllm", "llamacpp": "llama.cpp"}
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from gpuscale.core.serving.choose import FoundReplica
     from gpuscale.core.serving.maturity import EngineMaturity
 
-TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "llamacpp": "llama.cpp"}
-
 
 def engine_text(case: ServeCase, engine: str) -> str:
     """``vLLM 0.12 (2025-12-03)``; without a version as of the newest release that is known."""
@@ -30,7 +28,7 @@ def engine_text(case: ServeCase, engine: str) -> str:
 
     version = case.versions.get(engine, "")
     day = "" if version == "nightly" else engine_day(engine, version)
-    title = TITLES.get(engine, reading.SHOWN.get(engine, engine))
+    title = reading.TITLES.get(engine, reading.SHOWN.get(engine, engine))
     if not version:
         return f"{title} as of {day}" if day else title
     return f"{title} {version}" + (f" ({day})" if day and day != version else "")

@@ -37,7 +37,8 @@ def cache_format(engine: str, weights: str) -> str:
 ATTENTION_KEPT = ("nvfp4", "mxfp4", "int4-g32")
 """Formats whose mixture-of-experts checkpoints keep attention in 16 bits: model cards of
 DeepSeek-R1-FP4 and Kimi-K2 NVFP4; gpt-oss, section 2.1. AWQ and GPTQ narrow it too: Qwen3-235B in
-GPTQ is 123.8 GB (conselara.dev/notes/dgx-spark-benchmarks: 57.64 GiB on each of two)."""
+GPTQ is 123.8 GB (conselara.dev/notes/dgx-spark-benchmarks: 57.64 GiB on each of two). So do most of
+models with states: 27 GB of Qwen3.5-27B, 20 where it is narrowed (rdtand's model card)."""
 
 
 def checkpoint_formats(model: ModelSpec, weights: str, kv: str) -> Replica:
@@ -45,10 +46,12 @@ def checkpoint_formats(model: ModelSpec, weights: str, kv: str) -> Replica:
 
     Models published in fp8 with a latent cache are scaled in blocks (DeepSeek-V3, section 3.3).
     """
-    moe = n_experts(model) > 0
+    states = any(m.cache().state_elements for m in model.mixers.values())
     if weights == "fp8" and latent(model):
         weights = "fp8-block"
-    kept = (moe and weights in ATTENTION_KEPT) or (weights == "fp8" and model.fp8_keeps_attention)
+    kept = ((n_experts(model) or states) and weights in ATTENTION_KEPT) or (
+        weights == "fp8" and model.fp8_keeps_attention
+    )
     attention = "bf16" if kept else weights
     return Replica(ffn_format=weights, attention_format=attention, kv_format=kv)
 
