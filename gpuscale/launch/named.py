@@ -44,14 +44,18 @@ def _machine(text: str) -> str | None:
     return None
 
 
-def gpu_of_file(name: str) -> str | None:
-    """GPU that a file's name holds, where that cannot mean another thing.
+def gpu_of_file(name: str, text: str = "") -> str | None:
+    """GPU that a file's name holds, where that cannot mean another thing; that of its plan first.
 
     >>> gpu_of_file("configs/llama3_70b-8xb200-8k.toml"), gpu_of_file("train_l4_a10.sh")
     ('b200', None)
     >>> gpu_of_file("configs/MI355X/llama3_8B.yaml")
     'mi355x'
+    >>> gpu_of_file("run.sh", "# made by: gpuscale plan llama3-8b --gpus 2 --gpu rtx-3090")
+    'rtx-3090'
     """
+    if made := re.search(r"(?m)^# made by: gpuscale .*--(?:gpu|cluster)[ =]([\w-]+)(?: |$)", text):
+        return made[1]
     *_, folder, last = ["", "", *name.split("/")]
     found = gpu_named(last.replace("_", "-")) or (gpu_named(folder) if len(folder) < 9 else None)
     return found if found and re.search(r"\d{3}|tpu|gcp", found) else None

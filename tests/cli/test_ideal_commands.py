@@ -124,6 +124,18 @@ def test_matmul_text(capsys):
     assert any("M >= 314" in line for line in lines)
 
 
+def test_board_of_a_model_in_a_folder(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text(
+        '{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, '
+        '"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, '
+        '"vocab_size": 128256, "max_position_embeddings": 8192}'
+    )
+    monkeypatch.chdir(tmp_path)
+    mine, known = (result(f"roofline {m} --gpus 64", capsys) for m in ("mine", "llama3-8b"))
+    assert mine["rows"] == known["rows"]
+
+
 def test_expected_is_never_below_the_roofline(capsys):
     for shape in ("1 1 1", "64 4096 8192", "8192 8192 8192", "100000 128 64"):
         for gpu in ("h100", "b200", "mi300x", "l4", "v100"):

@@ -902,6 +902,27 @@ def test_an_engine_of_before_is_one_that_has_the_architecture():
     assert older_engine(new, "vllm") == ""  # of no known day
     assert older_engine(dense, "vllm") == "0.9.0"  # the first of the list behind Qwen3
     assert older_engine(old, "vllm") == "0.6.3"  # two years before the newest
+    assert older_engine(load_model("deepseek-v3").spec, "vllm") == "0.7.0"  # 2024-12-26
+
+
+@pytest.mark.parametrize(
+    ("asked", "hub"),
+    [
+        ("qwen3-235b-a22b-fp8", "Qwen/Qwen3-235B-A22B-FP8"),
+        ("qwen2.5-72b-awq", "Qwen/Qwen2.5-72B-Instruct-AWQ"),
+    ],
+)
+def test_a_quantised_checkpoint_of_its_maker_is_loaded(asked, hub):
+    spec = load_model(asked).spec
+    assert checkpoint(asked, spec, spec.published_format) == hub
+
+
+def test_a_folder_of_a_model_is_served_as_it_is(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    spec = load_model("llama3.1-8b").spec.model_copy(update={"hub": ""})
+    assert checkpoint("mine", spec, "bf16") == checkpoint("./mine", spec, "bf16") == "./mine"
+    assert checkpoint("mine", spec, "int4-g128") == "./mine-int4-g128"
 
 
 @pytest.mark.parametrize(("file", "folder"), [("a.toml", "."), ("sub/a.toml", "./sub")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuscale.answers import options
@@ -159,19 +160,15 @@ def _refuse_shape(x: Roofline) -> None:
 
 def _check_model(target: str) -> None:
     """Refuse an unknown word, naming the closest model or axis."""
-    from gpuscale.io.presets import find_preset, looks_like_path, preset_aliases, preset_names
+    from gpuscale.io.presets import find_preset, known_names, looks_like_path
 
-    if target == "-" or looks_like_path(target) or find_preset("model", target):
+    there = looks_like_path(target) or os.path.exists(target)
+    if target == "-" or there or find_preset("model", target):
         return
     if find_preset("gpu", target):
         hint = f"its figures are `gpuscale roofline chip {target}`; a model's limits on it are "
         raise GpuscaleError(
             f"`{target}` is a GPU", f"{hint}`gpuscale roofline MODEL --gpu {target}`"
         )
-    known = [*AXES, "chip", *preset_names("model"), *preset_aliases("model")]
-    raise unknown_name(
-        "model or word",
-        target,
-        known,
-        "chip, dp, fsdp, moe-dp, tp, ep, pp, cp, or a model of `gpuscale presets`",
-    )
+    words = "chip, dp, fsdp, moe-dp, tp, ep, pp, cp, or a model of `gpuscale presets`"
+    raise unknown_name("model or word", target, ["chip", *AXES, *known_names("model")], words)

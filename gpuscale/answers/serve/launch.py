@@ -176,7 +176,8 @@ def checkpoint(asked: str, model: ModelSpec, weights: str) -> str:
         return f"./{path.parent}".removesuffix("/.") if not path.is_absolute() else str(path.parent)
     from gpuscale.io.serving import load_checkpoints
 
-    on_hub = asked if "/" in asked else load_checkpoints().get(asked.strip().lower(), model.hub)
+    own = model.hub or f"./{asked}" * path.is_dir()
+    on_hub = asked if "/" in asked else load_checkpoints().get(asked.strip().lower(), own)
     stored = model.published_format
     if on_hub and weights == "fp8" and model.fp8_keeps_attention:
         return f"{on_hub.removesuffix('-FP8')}-FP8"
@@ -204,8 +205,8 @@ def benchmark_line(asked: Serve, case: ServeCase, found: FoundReplica) -> str:
     """Benchmark that measures what was predicted, of the whole service."""
     demand, engine = case.demand, found.candidate.engine
     n, o = round(demand.inputs.mean), round(demand.outputs.mean)
+    model = shlex.quote(checkpoint(asked.model, case.model, found.candidate.weights))
     if _own(asked, found) == "mlx":
-        model = shlex.quote(checkpoint(asked.model, case.model, found.candidate.weights))
         return f"mlx_lm.benchmark --model {model} -p {n} -g {o}"
     if engine == "llama.cpp":
         return f"llama-bench -m {gguf(asked.model, found.candidate.weights)} -p {n} -n {o}"
@@ -221,5 +222,4 @@ def benchmark_line(asked: Serve, case: ServeCase, found: FoundReplica) -> str:
     if asked.only == "embed" and engine != "sglang":
         backend = " --backend openai-embeddings --endpoint /v1/embeddings"
     names = f"--dataset-name random --random-input-len {n} --random-output-len {o}"
-    model = checkpoint(asked.model, case.model, found.candidate.weights)
     return f"{tool}{backend} --model {model} {names} {load} --ignore-eos"

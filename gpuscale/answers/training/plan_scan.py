@@ -88,13 +88,13 @@ def _settled(scan: PlanScan, at: int) -> ScanRow:
     """Row of the size that was found, with the best layout of those that meet the conditions."""
     case, row = scan.cases[at], scan.rows[at]
     limit_s = _slowest_s(scan, case, against=())
-    result = plan_case.solve(case, 0, scan.progress, follow_families=False, limit_s=limit_s)
+    result = _solved(scan, case, limit_s=limit_s)
     scan.interrupted = result.interrupted
     if result.best is None:
         return row
     found = _row(scan.request, case, estimate(case.problem, result.best.layout), row.counts)
     row = found if found.fits and found.meets else row
-    usual = plan_case.solve(case, 0, scan.progress, follow_families=False).best
+    usual = _solved(scan, case).best
     if usual is not None and usual.step_s > row.step_s * (1 + 1e-3):
         avoided = ", ".join(risks_of(case, row.layout, usual.layout)) or "its burden"
         alone = f"plan --gpus {row.n_gpus} takes {degrees(usual.layout)}, {seconds(usual.step_s)}"
@@ -102,10 +102,14 @@ def _settled(scan: PlanScan, at: int) -> ScanRow:
     return row
 
 
+def _solved(scan: PlanScan, case: plan_case.PlanCase, **how: Any) -> SearchResult:
+    """Search for the best layout of a case alone."""
+    return plan_case.solve(case, 0, scan.progress, follow_families=False, **how)
+
+
 def _check(request: Request) -> None:
     asked = request.asked
-    scaling = asked.scaling
-    if scaling is not None and len(asked.gpus) < 2:
+    if asked.scaling is not None and len(asked.gpus) < 2:
         raise GpuscaleError("--scaling needs several sizes", "for example --gpus 512..16384")
     if asked.show_job:
         raise GpuscaleError("--show-job is for one case, not for a scan")
@@ -231,9 +235,8 @@ def _scaled(
     if scaling != "weak":
         return batch
     sequences = max(1, batch.sequences * n // sizes[0])
-    return GlobalBatch(
-        batch.asked_tokens * n / sizes[0], sequences, f"{batch.origin}, grown with GPUs"
-    )
+    origin = f"{batch.origin}, grown with GPUs"
+    return GlobalBatch(batch.asked_tokens * n / sizes[0], sequences, origin)
 
 
 def _try(
@@ -258,19 +261,12 @@ def _try(
         peak = max(loaded.gpu.flop_per_s(p) or 0.0 for p in case.space.precision)
         if limit_s < _step_at_s(case, peak):
             return None
-        seeks = bool(scan.request.size_wanted)
-
-        def searched(case: plan_case.PlanCase) -> SearchResult:
-            return plan_case.solve(
-                case, 0, scan.progress, follow_families=False, limit_s=limit_s, weigh=not seeks
-            )
-
-        result = safe = searched(case)
+        result = safe = _solved(scan, case, limit_s=limit_s, weigh=not limited)
         if result.best is None and scan.request.asked.fit is None and not result.interrupted:
             bold = plan_case.less_safe(case)
-            result = searched(bold)
+            result = _solved(scan, bold, limit_s=limit_s, weigh=not limited)
             if limit_s < float("inf") and result.best is not None and not result.interrupted:
-                safe = plan_case.solve(case, 0, scan.progress, follow_families=False, weigh=False)
+                safe = _solved(scan, case, weigh=False)
             if safe.best is not None:  # too slow: no reason to be less safe
                 return None
             case = bold
@@ -289,6 +285,11 @@ def _try(
     if layout is None:
         return None
     row = _row(scan.request, case, estimate(case.problem, layout), result.counts)
+    if scan.request.size_wanted and row.fits and not (row.meets or limited):
+        limit_s = _slowest_s(scan, case, against=())
+        result = _solved(scan, case, limit_s=limit_s, weigh=False)
+        if result.best is not None:  # it meets with a layout that experts avoid
+            row = _row(scan.request, case, estimate(case.problem, result.best.layout), row.counts)
     if len(scan.request.asked.gpus) <= 1:  # sizes grow; those of a list are in any order
         row = _worth_it(scan, row, loaded.cluster.gpus_per_node)
     scan.rows.append(row)
@@ -321,9 +322,7 @@ def _row(request: Request, case: plan_case.PlanCase, best: Any, counts: Any) -> 
     ahead = plan_case.prospect_of(case, request, best)
     run = ahead.run if ahead else None
     price = plan_case.price_of(case, request)
-    per_usd = None
-    if price:
-        per_usd = best.step.tokens_per_s * 3600 / (price * case.n_gpus)
+    per_usd = best.step.tokens_per_s * 3600 / (price * case.n_gpus) if price else None
     row = made_of(
         ScanRow,
         best,

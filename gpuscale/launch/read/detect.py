@@ -93,7 +93,7 @@ def read_launch(
         if name.rsplit("/", 1)[-1] not in inside:
             more = _read_one(name, text, variables, near=near)
             for one in more:
-                one.gpu = one.gpu or gpu_of_file(name)
+                one.gpu = one.gpu or gpu_of_file(name, text)
                 one.usual_gpus = one.usual_gpus or number_of_file(name)
             found += more
     found = together.followed(found, list(files), near, read)
