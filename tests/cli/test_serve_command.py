@@ -958,6 +958,8 @@ def test_more_sequences_than_states_have_blocks(asked, told):
     assert blocks[-1] < 1024 and len(blocks) == 1 + told.startswith("probably")
     assert "with --max-num-seqs 512 it starts" in done.stdout
     assert "sequences here" not in invoke("serve", *asked.split(), "--max-seqs", "64").stdout
+    asked_for = invoke("serve", *asked.split(), "--max-seqs", "2000").stdout
+    assert asked_for.startswith("vLLM refuses the 2,000 sequences here")
     older = asked.replace("vllm:0.20", "vllm").replace("--engine vllm", "--engine vllm:0.18")
     assert "sequences here" not in invoke("serve", *older.split()).stdout
 

@@ -163,7 +163,7 @@ def _refusals(asked: Serve, s: Service) -> Iterator[tuple[str, str]]:
         sure, least = "", ""
         if most <= BLOCKS_ERROR * blocks:
             sure, least = "probably ", f", perhaps {blocks / BLOCKS_ERROR:,.0f}"
-        named = "--max-num-seqs" if asked.max_seqs else "its own"
+        named = "the" if asked.max_seqs else "its own"
         why = f"{sure}refuses {named} {most:,.0f} sequences here (the cache has about "
         why += f"{blocks:,.0f} blocks{least}, and each state takes one)"
         yield why, f"--max-num-seqs {1 << int(math.log2(max(1.0, blocks / BLOCKS_ERROR)))}"
