@@ -297,7 +297,7 @@ class Evaluator:
             case ast.BitOr() if isinstance(left, dict) and isinstance(right, dict):
                 return self._bounded(left | right)
         numbers = all(isinstance(v, (int, float)) and abs(v) < MOST for v in (left, right))
-        small = numbers and (abs(right) <= 40 or not isinstance(node.op, ast.Pow))
+        small = numbers and (abs(right) <= 40 or not isinstance(node.op, (ast.Pow, ast.LShift)))
         return _done(node.op, left, right) if small else None
 
 
@@ -305,7 +305,7 @@ def _done(sign: ast.operator | ast.cmpop, left: Any, right: Any) -> Any:
     """Value of two that are known; None where they have none."""
     try:
         return _SIGNS[type(sign)](left, right)
-    except (KeyError, ZeroDivisionError, OverflowError, TypeError):
+    except (KeyError, ArithmeticError, TypeError, ValueError):
         return None
 
 
@@ -322,6 +322,7 @@ _SIGNS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
     ast.Mod: operator.mod,
     ast.BitOr: operator.or_,
     ast.Eq: operator.eq,

@@ -101,6 +101,7 @@ CUDA_VISIBLE_DEVICES=0 python prepare.py
 NPROC_PER_NODE=4 CUDA_VISIBLE_DEVICES=0,1,2,3 swift sft --model a/b --max_length 64
 CUDA_VISIBLE_DEVICES=0 swift infer --model out
 """
+SWIFT = "swift sft --model a/b --max_length 64"
 AND_SERVED = """
 llamafactory-cli train --model_name_or_path a/b --stage sft --finetuning_type lora \\
     --per_device_train_batch_size 1
@@ -126,6 +127,8 @@ vllm serve out/merged --tensor-parallel-size 4
         ("a.yaml", PLAYGROUND, {"model_name": "Qwen/Qwen2-0.5B-Instruct"}),
         ("a.yaml", HALVES, {"beyond": ["tpu7x: a device of vllm there is half of a chip"]}),
         ("a.sh", ALONE, {"gpus_per_node": 4, "kind": "ms-swift"}),
+        ("a.sh", f"N=1\nNPROC_PER_NODE=4 python mason.py -- {SWIFT}", {"gpus_per_node": 4}),
+        ("a.sh", f"NPROC_PER_NODE=2 {SWIFT}\nNPROC_PER_NODE=4 {SWIFT}", {"gpus_per_node": 2}),
         ("a.sh", AND_SERVED, {"kind": "llama-factory", "tp": 1, "method": "lora"}),
     ],
 )
@@ -153,6 +156,16 @@ def test_data_parallel_servers_of_sglang_are_copies(tmp_path, capsys):
         (tmp_path / "a.sh").write_text(line.format(more))
         run(["launch-check", str(tmp_path / "a.sh")])
         assert layout in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "gathers"),
+    [("", True), ("--moe-a2a-backend none", True), ("--enable-ep-moe", True)]
+    + [("--moe-a2a-backend deepep", False), ("--enable-deepep-moe", False)],
+)
+def test_ranks_of_sglang_gather_tokens_unless_another_way_is_named(more, gathers):
+    line = "python -m sglang.launch_server --model-path a/b --tp 16 --dp 16 --enable-dp-attention"
+    assert read_launch({"a.sh": f"{line} {more}"}).serves.get("no_deepep", False) is gathers
 
 
 def test_a_playground_serves_the_model_that_it_claims():

@@ -283,12 +283,10 @@ def _script(
 ) -> list[Found]:
     script = read_script(text, outside_variables(text) | dict(variables), near)
     stem = re.sub(r"[^\w.-]", "-", name.rsplit("/", 1)[-1].rsplit(".", 1)[0])[:60] or "model"
-    script.commands = [
-        torchtitan.with_variables(
-            commands.handed_over(w), script.variables | script.own.get(tuple(w), {})
-        )
-        for w in script.commands
-    ]
+    told = ((commands.handed_over(w), script.own.get(tuple(w), {})) for w in script.commands)
+    read = [(torchtitan.with_variables(w, script.variables | own), own) for w, own in told]
+    script.commands = [words for words, _ in read]
+    alone = {tuple(words): own for words, own in reversed(read)}  # of equals the first is read
     started = [(f, words) for words in script.commands if (f := command(words, stem)) is not None]
     found = main_of(serving.pooled([f for f, _ in started]))
     if not found and (own := program.of_script(script)) is not None:
@@ -302,7 +300,7 @@ def _script(
         found[0].precision = None if found[0].precision == "fp32" else found[0].precision
     for one in found:
         words = next((words for f, words in started if f is one), [])
-        script.variables |= script.own.get(tuple(words), {})
+        script.variables |= alone.get(tuple(words), {})
         served = one.method == "serve"
         put_machine(script.headers, one) if served else read_size(script.headers, script, one)
         if one.kind in ("maxtext", "levanter"):

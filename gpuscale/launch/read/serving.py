@@ -234,7 +234,8 @@ def _limits(line: _Line, engine: str) -> None:
         if found.tp % found.dp:
             found.wrong.append(f"tp {found.tp} is no multiple of the attention's dp {found.dp}")
         found.serves["attention"] = True
-        if engine == "sglang" and not {"deepep", "whole_experts"} & line.given.keys():
+        words = " ".join(w for n in ("deepep", "whole_experts") for w in line.given.get(n, ()))
+        if engine == "sglang" and not re.search(r"enable-deepep|backend (?!none\b)", words):
             found.serves["no_deepep"] = True
     if line.given.get("seq_len", ("", ""))[1] == "0":
         found.serves["own_context"] = True

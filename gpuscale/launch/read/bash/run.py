@@ -255,7 +255,7 @@ def _simple(node: tree.Simple, script: Script) -> int:
     try:
         return _command(raw, script)
     finally:  # for this command alone
-        script.own |= {tuple(words): told for words in script.commands[n_before:]}
+        script.own = dict.fromkeys(map(tuple, script.commands[n_before:]), told) | script.own
         for name in names:
             script.variables.pop(name, None)
         script.variables |= {name: before[name] for name in names if name in before}
