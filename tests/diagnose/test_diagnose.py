@@ -235,6 +235,23 @@ def test_the_shipped_excerpts_of_evidence_are_judged_without_a_crash(tmp_path):
             assert asked(*args)["causes"]
 
 
+def test_a_model_of_a_file_is_predicted_as_a_preset_is(tmp_path):
+    """It was looked for under its name, and nothing was expected of it."""
+    path = tmp_path / "mine.json"
+    path.write_text(
+        '{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, '
+        '"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, '
+        '"vocab_size": 128256, "max_position_embeddings": 8192}'
+    )
+    given = "--gpu h100 --gpus 64 --seq-len 8192 --global-batch 512 --measured step_time=15s --json"
+    expected = []
+    for model in (str(path), "llama3-8b"):
+        done = invoke("diagnose", "--model", model, *given.split())
+        expected.append(json.loads(done.stdout)["result"]["predicted"])
+    assert expected[0]["low"] == pytest.approx(expected[1]["low"]) and expected[0]["low"] > 1
+    assert str(path) in expected[0]["by"]
+
+
 def test_a_served_model_is_held_against_the_model_of_serving():
     found = asked("llama3.1-8b", "--gpu", "h100", "--gpus", "1", "--software", "vllm",
                   "--settings", "in=512; out=128", "--measured", "tokens/s=20")  # fmt: skip

@@ -85,6 +85,12 @@ class RunCase:
         return [egress, f"cluster.nics_per_node={count:g}"]
 
     @property
+    def model_arg(self) -> str:
+        """Model as commands take it: the file that was given, or a preset's name."""
+        own = os.path.exists(self.model_name)
+        return (self.model_name if own else self.model.name) if self.model else ""
+
+    @property
     def params(self) -> float:
         """Parameters of the model, or those that its name says; 0 where neither is known."""
         if self.model is None:
@@ -347,11 +353,9 @@ def _known(case: RunCase, asked: Diagnose) -> None:
     """Find the presets that are meant, where there are such."""
     from gpuscale.io.hardware import load_cluster, load_gpu
 
+    plain_name = re.sub(r"\s*\((?:VLM|text|bf16|fp16)\)", "", case.model_name).strip()
     with suppress(GpuscaleError):
-        if case.model_name:
-            case.model = _model(
-                re.sub(r"\s*\((?:VLM|text|bf16|fp16)\)", "", case.model_name).strip()
-            )
+        case.model = _model(plain_name) if plain_name else None
     where = asked.cluster or case.log_text("machine") or ""
     plain = re.search(r"\bpcie\b(?! switch)|(?:no|without) nvlink", case.place)
     for name in (where, f"{case.gpu_name} PCIe" if plain else "", case.gpu_name):

@@ -100,8 +100,7 @@ def report_of(case: RunCase) -> tuple[LaunchReport, str] | None:
     from gpuscale.answers.launch_check.check import checked
 
     place: dict[str, Any] = {"cluster" if case.cluster else "gpu": where}
-    name = case.model.name if case.model else None
-    r = checked(LaunchCheck(dump, gpus=case.gpus, model=name, **place)).report
+    r = checked(LaunchCheck(dump, gpus=case.gpus, model=case.model_arg or None, **place)).report
     return r, f"gpuscale launch-check {dump} --cluster {where}"
 
 
@@ -155,10 +154,9 @@ def _training(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     values |= {"mfu": base.step.mfu, "tflops_per_gpu": base.step.model_flop / base.step_s / n}
     if not (case.number("global_batch") and case.number("seq_len")):
         values |= dict.fromkeys(OF_BATCH)
-    low_s, high_s = step_interval(
-        base.step, found.problem, found.loaded.specs["software"].name, layout
-    )
-    by = f"gpuscale plan {model.name} --gpus {n} --cluster {cluster.name}"
+    software = found.loaded.specs["software"].name
+    low_s, high_s = step_interval(base.step, found.problem, software, layout)
+    by = f"gpuscale plan {case.model_arg} --gpus {n} --cluster {cluster.name}"
     said = _compared(case, values, (low_s / base.step_s, high_s / base.step_s), by)
     if said is None:
         return None, {}
@@ -203,7 +201,7 @@ def _plan_case(case: RunCase, changes: dict[str, Any], layout: Any = None) -> An
         given["precision"] = precision
     assert case.model is not None and case.cluster is not None and case.gpus is not None
     plan = Plan(
-        case.model.name,
+        case.model_arg,
         gpus=case.gpus,
         cluster=case.cluster.name,
         software=first_of(load_table("_words")["software"], case.software),
@@ -234,8 +232,7 @@ def tuning_job(case: RunCase) -> Memory | None:
     more: dict[str, Any] = {"gpus": n if n > 1 else None, "micro_batch": int(each)}
     if (recompute := case.settings.get("recompute", "").lower()) in ("full", "none", "true"):
         more["recompute"] = recompute.replace("true", "full")
-    gpu = case.gpu.name
-    return Memory(case.model.name, method=method[0], gpu=gpu, seq_len=int(length), **more)
+    return Memory(case.model_arg, method=method[0], gpu=case.gpu.name, seq_len=int(length), **more)
 
 
 def _tuning(case: RunCase, _: Mapping[str, Cause]) -> Said:
@@ -268,7 +265,7 @@ def _serving(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     if case.model is None or case.gpu is None or own:
         return None, {}
     base = _served(case, {})
-    by = f"gpuscale serve {case.model.name} --gpu {case.gpu.name} --gpus {case.gpus or 1}"
+    by = f"gpuscale serve {case.model_arg} --gpu {case.gpu.name} --gpus {case.gpus or 1}"
     values = {name: getattr(base, key, None) for name, key in OF_SERVED.items()}
     spread = SPREAD
     if values["tpot"] and base.tpot_low_s and base.tpot_high_s:
@@ -279,8 +276,7 @@ def _serving(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     factors = {}
     if cause := causes.get("cuda-graphs-off"):
         with suppress(*REFUSED):
-            slow = getattr(_served(case, dict(cause.options)), OF_SERVED[found.quantity], None)
-            if slow:
+            if slow := getattr(_served(case, dict(cause.options)), OF_SERVED[found.quantity], None):
                 factors["cuda-graphs-off"] = max(slow / found.value, found.value / slow)
     return found, factors
 
@@ -316,7 +312,7 @@ def _served(case: RunCase, changes: dict[str, Any]) -> Any:
         given["weights"] = weights[1]
     if re.search(r"enforce[-_]eager(?! *= *false)", words) and not changes:
         given["eager"] = True
-    return Serve(case.model.name, **given, **changes).answer().result
+    return Serve(case.model_arg, **given, **changes).answer().result
 
 
 # --- network -----------------------------------------------------------------------------------

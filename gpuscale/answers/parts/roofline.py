@@ -167,8 +167,7 @@ def _check_model(target: str) -> None:
         return
     if find_preset("gpu", target):
         hint = f"its figures are `gpuscale roofline chip {target}`; a model's limits on it are "
-        raise GpuscaleError(
-            f"`{target}` is a GPU", f"{hint}`gpuscale roofline MODEL --gpu {target}`"
-        )
+        hint += f"`gpuscale roofline MODEL --gpu {target}`"
+        raise GpuscaleError(f"`{target}` is a GPU", hint)
     words = "chip, dp, fsdp, moe-dp, tp, ep, pp, cp, or a model of `gpuscale presets`"
     raise unknown_name("model or word", target, ["chip", *AXES, *known_names("model")], words)
