@@ -133,6 +133,7 @@ def classes_of(
         "quality": "weak" if weak else "good",
         "maturity": case.ages[engine].stage,
         "drafts": drafts,
+        "cache": "not recorded" if "requests " in row.get("note", "") else "empty",
     }
 
 
