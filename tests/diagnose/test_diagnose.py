@@ -694,3 +694,11 @@ def test_a_document_is_no_log(tmp_path):
     assert "README.md: a document, with no line that a run printed" in done.stderr
     page.write_text(f"# My log\n\n```\n{STEP * 3}```\n")
     assert invoke("diagnose", str(page)).returncode == 0
+
+
+def test_a_base_in_four_bits_is_no_card_full_of_weights():
+    """8B in bf16 are all of a T4; with QLoRA not a third of it."""
+    log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    ask = ("diagnose", "-", "--model", "llama3-8b", "--gpu", "t4", "--gpus", "1", "--show", "all")
+    said = {m: invoke(*ask, "--method", m, stdin=log).stdout for m in ("lora", "qlora")}
+    assert "the weights alone are" in said["lora"] and "the weights alone" not in said["qlora"]
