@@ -237,10 +237,12 @@ class MemoryAnswer(Answer):
     ) -> float: ...
     @overload
     def __getitem__(
+        self, key: Literal["beyond", "bound", "decides", "maturity", "recipe"]
+    ) -> str: ...
+    @overload
+    def __getitem__(
         self, key: Literal["bill", "enough", "fewest", "fewest_expected"]
     ) -> dict[str, Any] | None: ...
-    @overload
-    def __getitem__(self, key: Literal["bound", "decides", "maturity", "recipe"]) -> str: ...
     @overload
     def __getitem__(
         self, key: Literal["cards", "remedies", "splits", "stages"]
@@ -421,6 +423,7 @@ class PlanAnswer(Answer):
         self,
         key: Literal[
             "asks",
+            "beyond",
             "bound",
             "decides",
             "family",

@@ -178,6 +178,7 @@ class Room(Settled):
     fits_probability: float
     peak_low_bytes: float  # 80 % interval, over what is open
     peak_high_bytes: float
+    beyond: str  # why it is less likely to fit than the interval says; empty where it is not
     step_s: float
     step_low_s: float  # 80 % interval
     step_high_s: float

@@ -24,6 +24,9 @@ SURE = 0.95
 CERTAIN = 0.995
 """From here on no percentage is shown: it would be 100."""
 
+HELD = 0.9
+"""Probability of a job whose 80 % interval ends at what is usable."""
+
 EVEN = (0.45, 0.55)
 """Between these it is a coin's toss."""
 
@@ -112,6 +115,7 @@ class Verdict:
     peak_low_bytes: float  # 80 % interval, over what is open
     peak_high_bytes: float
     decides: str = ""  # the open setting that decides, in words
+    beyond: str = ""  # why it is less likely than its interval says, in words
 
     @property
     def fits(self) -> bool:
@@ -168,6 +172,23 @@ def ways(settings: Sequence[Open]) -> list[tuple[float, dict[str, str]]]:
             (weight, {s.field: v for s, (_, v) in zip(settings, combination, strict=True)})
         )
     return found
+
+
+def beyond(own: float, chance: float, p: float) -> str:
+    """Say what most of the jobs that do not fit run out of; [1] each.
+
+    `own`: probability that a job fits as computed, `chance`: of any job, `p`: with its hosts.
+
+    >>> beyond(0.98, 0.77, 0.77), beyond(0.98, 0.77, 0.2)
+    ('yet 21 % run out for what nobody said', "yet 57 % run out of the hosts' memory")
+    """
+    causes = {
+        "as their like was measured less": 1.0 - own,
+        "for what nobody said": own - chance,
+        "of the hosts' memory": chance - p,
+    }
+    words = max(causes, key=causes.__getitem__)
+    return f"yet {100 * causes[words]:.0f} % run out {words}"
 
 
 Values = Mapping[str, str]

@@ -631,6 +631,39 @@ def test_what_is_said_to_make_it_fit_is_what_the_verdict_says_so_of():
     assert "fits with" not in unlikely and "\nmay fit " in unlikely and "would fit" not in unlikely
 
 
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("memory qwen2.5-7b --method lora --gpu h100", "for what nobody said"),
+        ("plan qwen2.5-7b --method lora --gpu h100 --seq-len 2048", "for what nobody said"),
+        ("plan llama3-8b --method dpo --gpu h100 --gpus 8", "for what nobody said"),
+        (
+            "memory llama3-405b --method full --gpu h100 --gpus 8 --host-memory 6TB --recompute "
+            "full --offload activations,parameters,optimizer",
+            "of the hosts' memory",
+        ),
+    ],
+)
+def test_a_doubt_beyond_the_interval_is_explained(capsys, line, cause):
+    """An interval below the limit beside a probability below 90 %: the memory's line says why."""
+    _, r = result(capsys, *line.split())
+    assert r["peak_high_bytes"] < r["capacity_bytes"] and r["fits_probability"] < 0.9
+    share = re.fullmatch(rf"yet (\d+) % run out {cause}", r["beyond"])
+    assert share and 3 <= int(share[1]) <= 100.5 * (1.0 - r["fits_probability"]) + 0.5
+    shown = out(capsys, *line.split())[1].splitlines()
+    assert next(row for row in shown if row.startswith("memory")).endswith(f"; {r['beyond']}")
+
+
+def test_an_interval_that_says_the_doubt_stands_alone(capsys):
+    for more in (
+        ("--gpu", "rtx-4090"),
+        ("--gpu", "h200", "--recompute", "full", "--loss", "fused"),
+    ):
+        _, r = result(capsys, "memory", "qwen2.5-7b", "--method", "qlora", *more)
+        assert r["peak_high_bytes"] > r["capacity_bytes"] or r["fits_probability"] >= 0.9
+        assert r["beyond"] == ""
+
+
 def test_hosts_decide_as_the_gpu_does(capsys):
     ask = ("llama3-405b", "--method", "full", "--gpu", "h100", "--gpus", "8")
     ask += ("--offload", "activations,parameters,optimizer")

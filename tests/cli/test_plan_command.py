@@ -474,6 +474,20 @@ def test_fewest_gpus_that_fit(capsys):
     assert all(not x["fits"] for x in r["rows"] if x["n_gpus"] < r["chosen"]["n_gpus"])
 
 
+@pytest.mark.parametrize(("cluster", "doubtful"), [("dgx-h100", True), ("dgx-h200", False)])
+def test_the_fewest_gpus_have_the_doubt_of_their_plan(capsys, cluster, doubtful):
+    where = ("llama3-8b", "--cluster", cluster)
+    code, answer = result_of(capsys, *where, "--gpus", "64", "--objective", "fewest-gpus")
+    chosen = answer["result"]["chosen"]
+    high = chosen["peak_bytes"] * chosen["memory_interval_factor_80"]
+    assert (code, high > chosen["capacity_bytes"]) == (0, doubtful)
+    _, fewest, _ = call(capsys, *where, "--gpus", "64", "--objective", "fewest-gpus")
+    _, alone, _ = call(capsys, *where, "--gpus", str(chosen["n_gpus"]))
+    for shown in (fewest, alone):
+        assert ("may not fit" in shown.splitlines()[0]) == doubtful
+    assert f"the fewest GPUs that {'may fit' if doubtful else 'fit'}" in fewest
+
+
 def test_weak_scaling_grows_the_batch(capsys):
     _, answer = result_of(
         capsys, "llama3-8b", "--gpus", "16..64", "--scaling", "weak", "--global-batch", "64"

@@ -36,6 +36,7 @@ from gpuscale.core.records import dataclass, field, made_of, replace
 from gpuscale.core.search.results import SearchResult
 from gpuscale.errors import GpuscaleError
 from gpuscale.io.inputs import Loaded
+from gpuscale.io.step import memory_interval_factor
 from gpuscale.render.document import Document
 
 LARGEST = 131_072
@@ -342,6 +343,7 @@ def _row(request: Request, case: plan_case.PlanCase, best: Any, counts: Any) -> 
         pareto=False,
         why_not="",
         counts=counts,
+        memory_interval_factor_80=memory_interval_factor(case.loaded.specs["software"].name),
     )
     failed = shortfalls(row, request.conditions)
     return replace(row, meets=not failed, why_not="; ".join(failed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.summary import changed
+from gpuscale.answers.summary import changed, tone_of
 from gpuscale.answers.training.plan_answer import said_job
 from gpuscale.answers.training.plan_blocks import LAYOUT, MEMORY, MFU, STEP
 from gpuscale.answers.training.plan_text import (
@@ -58,6 +58,11 @@ def wanted(request: Request) -> str:
     return ", ".join(parts)
 
 
+def _tone(r: ScanRow) -> str:
+    """Tone of a case: good, near or bad, as of its plan alone."""
+    return tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
+
+
 def headline(scan: PlanScan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> str:
     """Answer in one sentence."""
     request, model = scan.request, scan.cases[0].loaded.model.name
@@ -68,10 +73,11 @@ def headline(scan: PlanScan, rows: Sequence[ScanRow], chosen: ScanRow | None) ->
         gpus = f"{last.n_gpus:,} GPU{'s' if last.n_gpus > 1 else ''}"
         nearest = "" if len(rows) == 1 else f"the nearest of {len(rows)}, "
         return f"{model}: nothing tried{need}; {nearest}{gpus} of {last.cluster}: {last.why_not}."
+    near = " may not fit" if _tone(chosen) == "near" else ""
     what = {
         "tokens-per-dollar": "the most tokens per dollar",
         "memory-headroom": "the most memory left",
-        "fewest-gpus": "the fewest GPUs that fit",
+        "fewest-gpus": f"the fewest GPUs that {'may fit' if near else 'fit'}",
     }.get(request.asked.objective, "the fastest")
     if request.size_wanted in ("fewest", "most") and request.asked.objective == "step-time":
         what = f"the {request.size_wanted} GPUs"
@@ -82,7 +88,7 @@ def headline(scan: PlanScan, rows: Sequence[ScanRow], chosen: ScanRow | None) ->
     cost = [format_si(chosen.usd, "usd", 3)] if chosen.usd is not None else []
     takes = f"{' and '.join(days + cost)}, " if days or cost else ""
     return (
-        f"{model} on {chosen.n_gpus:,} GPUs of {chosen.cluster}: {takes}{what}{goal} of "
+        f"{model} on {chosen.n_gpus:,} GPUs of {chosen.cluster}{near}: {takes}{what}{goal} of "
         f"{len(rows)} cases; {degrees(chosen.layout)}, a step takes {seconds(chosen.step_s)}, MFU "
         f"{percent(chosen.mfu)}."
     )
@@ -147,15 +153,12 @@ def picture(rows: Sequence[ScanRow], scaling: str | None) -> Bars:
 
 def chosen_facts(chosen: ScanRow) -> Facts:
     """Tell the chosen case in full."""
-    left = chosen.capacity_bytes - chosen.peak_bytes
+    left = left_text(chosen.capacity_bytes - chosen.peak_bytes, chosen.fits)
+    room = f"of {gb(chosen.capacity_bytes)} usable, {left}"
     rows = [
         ("layout", degrees(chosen.layout), details(chosen.layout)),
         ("step, expected", seconds(chosen.step_s), f"roofline {seconds(chosen.roofline_s)}"),
-        (
-            "memory per GPU",
-            gb(chosen.peak_bytes),
-            f"of {gb(chosen.capacity_bytes)} usable, {left_text(left, chosen.fits)}",
-        ),
+        ("memory per GPU", gb(chosen.peak_bytes), room),
     ]
     return Facts(rows)
 
@@ -181,7 +184,7 @@ def scan_inputs(scan: PlanScan) -> dict[str, object]:
 
 def scan_summary(said: str, rows: Sequence[ScanRow], chosen: ScanRow | None) -> list[Point]:
     """Verdict, the chosen case, and a line for each of some cases."""
-    points = [Point("verdict", said, tone="good" if chosen is not None else "bad")]
+    points = [Point("verdict", said, tone=_tone(chosen) if chosen else "bad")]
     if chosen is not None:
         points.append(Point("layout", degrees(chosen.layout), details(chosen.layout)))
     many = len({r.cluster for r in rows}) > 1
@@ -220,9 +223,8 @@ def scan_document(scan: PlanScan, rows: Sequence[ScanRow], at: int | None) -> Do
     evaluated = sum(r.counts.evaluated for r in rows)
     said = headline(scan, rows, chosen)
     table = scan_table(rows)
-    drawn: list[Block] = []
-    if sum(r.fits for r in rows) > 1 and not scan.request.conditions.any:
-        drawn.append(picture(rows, scan.request.asked.scaling))
+    several = sum(r.fits for r in rows) > 1 and not scan.request.conditions.any
+    drawn = [picture(rows, scan.request.asked.scaling)] if several else []
     notes = f"{first.batch.origin} batch; " if len(rows) == 1 else ""
     stopped = "; interrupted, the cases so far" if scan.interrupted else ""
     searched = Text(
@@ -234,15 +236,14 @@ def scan_document(scan: PlanScan, rows: Sequence[ScanRow], at: int | None) -> Do
         "cases": [table, *drawn],
         "search": [searched, *([Text(GAPS_NOTE)] if scan.gaps else []), *changed(first.loaded)],
     }
-    request = scan.request
     usual = {
-        "model": request.asked.model,
-        "cluster": ",".join(request.asked.clusters),
+        "model": scan.request.asked.model,
+        "cluster": ",".join(scan.request.asked.clusters),
         "precision": ",".join(first.space.precision),
-        "software": request.software,
-        "objective": request.asked.objective,
+        "software": scan.request.software,
+        "objective": scan.request.asked.objective,
     }
-    job = said_job({**usual, **request.job}, request)
+    job = said_job({**usual, **scan.request.job}, scan.request)
     result = ScanAnswer(chosen, chosen is not None, tuple(rows), job.job, job.job_toml)
     left_out = tuple(dict.fromkeys(line for case in scan.cases for line in case.left_out))
     return Document.layered(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gpuscale.answers.training.tune_case import FinetuneCase
+from gpuscale.core import verdict
 from gpuscale.core.finetune.bench import (
     CHANGES,
     BenchChange,
@@ -20,17 +21,6 @@ from gpuscale.core.finetune.parameters import WEIGHTS
 from gpuscale.core.finetune.states import IN_BACKWARD, optimizer
 from gpuscale.core.numeric import Z80
 from gpuscale.core.records import replace
-from gpuscale.core.verdict import (
-    EVEN,
-    LENGTHS,
-    SLIGHT,
-    Open,
-    Verdict,
-    between,
-    deciding,
-    moving,
-    ways,
-)
 from gpuscale.core.words import gb
 from gpuscale.io.finetune import finetune_parameters
 from gpuscale.io.step import spread
@@ -82,7 +72,7 @@ OPTIONS = {"zero_stage": "--zero", "weights": "--base"}
 """Settings whose option has another name."""
 
 
-def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
+def open_settings(case: FinetuneCase) -> tuple[verdict.Open, ...]:
     """List settings of a job that nobody said, with the weight of what was taken and of the rest.
 
     The weights are the shares of the framework's own examples where these were counted, else
@@ -105,11 +95,11 @@ def open_settings(case: FinetuneCase) -> tuple[Open, ...]:
         own = shares.pop(taken), taken
         runs = (v for v in shares if case.bench.legal(as_set(case.job, {field: v})))
         option = OPTIONS.get(field, "--" + field.replace("_", "-"))
-        found.append(Open(field, option, (own, *((shares[v], v) for v in runs))))
-    found.append(Open("seq_len", "--seq-len", LENGTHS))
+        found.append(verdict.Open(field, option, (own, *((shares[v], v) for v in runs))))
+    found.append(verdict.Open("seq_len", "--seq-len", verdict.LENGTHS))
     if older := tuple((share, stack) for stack, (share, _) in case.older.items()):
         now = 1.0 - math.fsum(share for share, _ in older)
-        found.append(Open("version", "--software", ((now, "today's version"), *older)))
+        found.append(verdict.Open("version", "--software", ((now, "today's version"), *older)))
     return tuple(s for s in found if s.field in case.unsaid)
 
 
@@ -153,7 +143,7 @@ def verdict_of(
     chosen: Sequence[str] = (),
     peak_bytes: Callable[[Job, Mapping[str, str]], float] | None = None,
     host_bytes: float | None = None,
-) -> Verdict:
+) -> verdict.Verdict:
     """Verdict of a job.
 
     `chosen`: settings that the answer itself chose and tells. `peak_bytes`: of a step of RL, under
@@ -167,9 +157,9 @@ def verdict_of(
         return peak_bytes(made, values) if peak_bytes else case.bench.memory(made).total_bytes
 
     # `--base` has another meaning in RL
-    moves = moving((s for s in open_settings(at) if not rl or s.field != "weights"), peak)
+    moves = verdict.moving((s for s in open_settings(at) if not rl or s.field != "weights"), peak)
     settings = [s for s, _ in moves]
-    cases = [(w, peak(values)) for w, values in ways(settings)]
+    cases = [(w, peak(values)) for w, values in verdict.ways(settings)]
     how, usable = spread(), case.bench.usable_bytes
     family = case.bench.site(job)[2].interval_factor_80
     width = how.width(family, far_from_measured(case, job, rl))
@@ -178,10 +168,13 @@ def verdict_of(
     needs = host_bytes or bench.host_bytes_per_node(job, bench.memory(job))
     room, told = bench.host_room_bytes(job), bench.host_bytes is not None
     on_host = how.on_host(needs, room, told=told)
-    p = min(how.chance(cases, usable, width, settled=settled), on_host)  # the scarcer decides
-    low, high = between(cases, max(SLIGHT, math.log(family)) / Z80)
-    asks = deciding(moves, cases[0][1], usable, job.layout.seq_len)
-    return Verdict(p, low, high, asks)
+    chance = how.chance(cases, usable, width, settled=settled)
+    p = min(chance, on_host)  # the scarcer decides
+    low, high = verdict.between(cases, max(verdict.SLIGHT, math.log(family)) / Z80)
+    asks = verdict.deciding(moves, cases[0][1], usable, job.layout.seq_len)
+    own = verdict.probability(cases, usable, width, how.bias)
+    held = high >= usable or p >= verdict.HELD
+    return verdict.Verdict(p, low, high, asks, "" if held else verdict.beyond(own, chance, p))
 
 
 CHOSEN = ("recompute", "micro_batch", "zero_stage", "optimizer")
@@ -198,7 +191,7 @@ def chosen_rows(case: FinetuneCase, job: Job) -> list[tuple[str, str, str]]:
     def peak(values: Mapping[str, str]) -> float:
         return at.bench.memory(as_open(at, values)).total_bytes
 
-    moves = moving((s for s in open_settings(at) if s.field in CHOSEN), peak)
+    moves = verdict.moving((s for s in open_settings(at) if s.field in CHOSEN), peak)
     if not moves:
         return []
     without = verdict_of(case, case.job)
@@ -257,7 +250,7 @@ def mended(case: FinetuneCase, trial: Trial, chosen: Sequence[str] = ()) -> Benc
     own = verdict_of(at, trial.job)
     if own.fits_probability >= LIKELY:
         return None
-    best, least = None, max(EVEN[1], own.fits_probability + SURER)
+    best, least = None, max(verdict.EVEN[1], own.fits_probability + SURER)
     for change, job, field in _changes(at, trial):
         if change.name in OTHER_JOB and (best or own.fits):
             break

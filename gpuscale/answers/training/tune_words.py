@@ -247,11 +247,12 @@ def head_points(
     """Verdict, method (of a step of RL: its words), layout, memory."""
     ends = r.peak_low_bytes, r.peak_high_bytes
     tone = chance_tone(r.fits_probability) if r.fits else "bad"
+    held = memory_point(r.peak_bytes, r.capacity_bytes, ends, tone)
     return [
         Point("verdict", said, tone=tone),
         Point("method", how or method_words(job), case.software.name),
         Point("layout", layout_words(job)),
-        memory_point(r.peak_bytes, r.capacity_bytes, ends, tone),
+        replace(held, note="; ".join(filter(None, (held.note, r.beyond)))),
         *asked_for(r.decides),
     ]
 

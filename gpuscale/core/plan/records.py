@@ -328,3 +328,4 @@ class ScanRow:
     pareto: bool  # no other row is both faster and cheaper (in GPUs, or USD)
     why_not: str
     counts: Counts
+    memory_interval_factor_80: float = 1.0
