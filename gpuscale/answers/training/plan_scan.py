@@ -286,8 +286,9 @@ def _try(
     if layout is None:
         return None
     row = _row(scan.request, case, estimate(case.problem, layout), result.counts)
-    if scan.request.size_wanted and row.fits and not (row.meets or limited):
-        limit_s = _slowest_s(scan, case, against=())
+    limit_s = _slowest_s(scan, case, against=())
+    able = row.fits and not (row.meets or limited) and limit_s >= _step_at_s(case, peak)
+    if scan.request.size_wanted and able:
         result = _solved(scan, case, limit_s=limit_s, weigh=False)
         if result.best is not None:  # it meets with a layout that experts avoid
             row = _row(scan.request, case, estimate(case.problem, result.best.layout), row.counts)

@@ -245,9 +245,8 @@ def head_points(
     case: FinetuneCase, job: Job, r: TuningMemory | TuningPlan | RlAnswer, said: str, how: str = ""
 ) -> list[Point]:
     """Verdict, method (of a step of RL: its words), layout, memory."""
-    ends = r.peak_low_bytes, r.peak_high_bytes
     tone = chance_tone(r.fits_probability) if r.fits else "bad"
-    held = memory_point(r.peak_bytes, r.capacity_bytes, ends, tone)
+    held = memory_point(r.peak_bytes, r.capacity_bytes, (r.peak_low_bytes, r.peak_high_bytes), tone)
     return [
         Point("verdict", said, tone=tone),
         Point("method", how or method_words(job), case.software.name),
