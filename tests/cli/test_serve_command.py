@@ -910,6 +910,9 @@ def test_an_engine_of_before_is_one_that_has_the_architecture():
     [
         ("qwen3-235b-a22b-fp8", "Qwen/Qwen3-235B-A22B-FP8"),
         ("qwen2.5-72b-awq", "Qwen/Qwen2.5-72B-Instruct-AWQ"),
+        ("llama3.3-70b-awq", "./llama3.3-70b-awq-int4-g128"),  # none of its maker
+        ("llama3.3-70b-fp8", "meta-llama/Llama-3.3-70B-Instruct"),  # made while it loads
+        ("gpt-oss-120b", "openai/gpt-oss-120b"),
     ],
 )
 def test_a_quantised_checkpoint_of_its_maker_is_loaded(asked, hub):

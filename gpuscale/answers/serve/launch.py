@@ -174,11 +174,12 @@ def checkpoint(asked: str, model: ModelSpec, weights: str) -> str:
     path = Path(asked)
     if path.is_file():
         return f"./{path.parent}".removesuffix("/.") if not path.is_absolute() else str(path.parent)
+    from gpuscale.io.models import load_model
     from gpuscale.io.serving import load_checkpoints
 
     own = model.hub or f"./{asked}" * path.is_dir()
     on_hub = asked if "/" in asked else load_checkpoints().get(asked.strip().lower(), own)
-    stored = model.published_format
+    stored = (load_model(on_hub).spec if on_hub == model.hub != "" else model).published_format
     if on_hub and weights == "fp8" and model.fp8_keeps_attention:
         return f"{on_hub.removesuffix('-FP8')}-FP8"
     if on_hub and (weights == stored or (stored == "bf16" and weights in ON_LOADING)):
