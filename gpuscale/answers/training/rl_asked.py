@@ -45,11 +45,13 @@ def method_of(name: str, no_kl: bool) -> tuple[str, bool]:
 def lengths_of(asked: Memory, method: str, costs: RlCosts) -> tuple[float, float, float]:
     """(prompt, mean response, longest response); `--seq-len`, `--mean-len` are of both. [token]."""
     spread, habit = costs.longest_over_mean, costs.max_response
+    row = costs.row if method == "dpo" else 0  # of which nobody said how full it is
     if asked.max_len is not None and asked.seq_len is not None:
         raise GpuscaleError("give --max-len or --seq-len, not both: they are the same")
     whole = asked.max_len or asked.seq_len
     usual = DEFAULT_TOKENS if method == "dpo" else ROLLOUT_PROMPT
-    prompt = asked.prompt or (min(usual, whole / 4.0) if whole else usual)
+    prompt = asked.prompt or min(usual, (whole or row or math.inf) / 4.0)
+    habit = max(habit, row - prompt)
     if whole is not None and prompt >= whole:
         raise GpuscaleError(f"--prompt {prompt:g} leaves nothing of {whole} tokens to a response")
     longest = asked.max_response or (whole - prompt if whole else None)
@@ -70,6 +72,7 @@ def lengths_of(asked: Memory, method: str, costs: RlCosts) -> tuple[float, float
     if mean is None:
         known = 1.0 if method == "dpo" else spread
         mean = max(1.0, longest / known) if longest else DEFAULT_TOKENS
+        mean = min(mean, DEFAULT_TOKENS) if longest == row - prompt else mean
     longest = longest or spread * mean
     if mean > longest:
         raise GpuscaleError(f"--response {mean:g} is above --max-response {longest:g}")

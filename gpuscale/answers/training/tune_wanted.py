@@ -239,6 +239,7 @@ RL_OWN: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "group": ("group", int),
     "prompts": ("prompts", int),
     "max_response": ("max_response", float),
+    "row": ("seq_len", int),
     "micro_prompts": ("micro_prompts", bool),
 }
 """Field of `RlCosts` -> (habit, how it is read)."""

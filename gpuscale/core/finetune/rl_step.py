@@ -250,6 +250,7 @@ class RlCosts:
     reference_on_host: bool = False  # its weights take the policy's place for its own pass
     prompts: int = 0  # of a step; 0: as usual
     max_response: float = 0.0  # tokens of the longest; 0: by the mean
+    row: int = 0  # longest row of a framework, which cuts both sides of a pair; 0: as usual
     group: int = 0  # responses to a prompt; 0: as usual for the method
 
 

@@ -231,6 +231,15 @@ def casts_weights(job: Job, p: FinetuneParameters) -> bool:
     return p.autocast and not job.method.adapts and p.full_weights_bytes > 2.0
 
 
+def gathered_params(largest: float, p: FinetuneParameters) -> float:
+    """Parameters of sharded layers that are whole at once, by the largest layer's. [1].
+
+    DeepSpeed lets go what is not used again within `stage3_max_reuse_distance` parameters.
+    """
+    several = p.gathered_layers * largest
+    return min(several, max(largest, p.most_gathered_params)) if p.most_gathered_params else several
+
+
 def base_bytes_per_param(job: Job, p: FinetuneParameters) -> tuple[float, float]:
     """Bytes of a frozen weight: (of the linear maps, of embedding, head and norms). [byte]."""
     if job.method.base in ("bf16", "fp16"):
@@ -258,7 +267,7 @@ def _adapter_states(
     gathered = edge = 0.0
     if layout.zero_stage == 3 and n_dense > 1:
         largest = max((layer_params(k, layout) for k in here.layers), default=0.0)
-        gathered, edge = p.gathered_layers * linear_bytes * largest, 2.0 * here.edges
+        gathered, edge = linear_bytes * gathered_params(largest, p), 2.0 * here.edges
     if method.quantised:
         gathered += 2.0 * p.dequantised_copies * here.largest_matrix
     return States(
@@ -306,7 +315,7 @@ def _full_states(
         gradients = p.full_gradients_bytes * min(grads, max(layer, here.head))
     gathered = edge = 0.0
     if zero == 3 and n_dense > 1:
-        gathered, edge = 2.0 * p.gathered_layers * layer, 2.0 * here.edges
+        gathered, edge = 2.0 * gathered_params(layer, p), 2.0 * here.edges
     stepped = states * share
     if zero == 3 and p.step_group_params:
         stepped = min(stepped, p.step_group_params)
