@@ -734,6 +734,15 @@ def test_nemo_rl_packs_the_samples_of_a_batch(capsys):
     assert rows["layout"]["global_batch_size"] == 128 and "--mean-len" not in rows["decides"]
 
 
+@pytest.mark.parametrize(("software", "row"), [("axolotl", 2048), ("trl", 1024), ("", 1536)])
+def test_a_pair_is_cut_to_the_row_of_its_framework(software, row, capsys):
+    named = ("--software", software) if software else ()
+    ask = ("memory", "llama3-8b", "--gpu", "h100", "--method", "dpo", *named)
+    assert result(capsys, *ask)[1]["layout"]["seq_len"] == row
+    longer = result(capsys, *ask, "--max-len", "4096")[1]
+    assert longer["layout"]["seq_len"] == 4096
+
+
 def test_what_a_framework_refuses_is_not_asked_for(capsys):
     """LLaMA-Factory turns Liger's loss off where a stage needs logits."""
     ask = ("memory", "llama3-8b", "--gpu", "a10", "--rank", "8", "--max-len", "1024")

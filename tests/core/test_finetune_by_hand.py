@@ -16,7 +16,7 @@ from gpuscale.core.finetune.bench import (
 from gpuscale.core.finetune.memory import finetune_memory
 from gpuscale.core.finetune.method import Job, Method, canonical, check, counts
 from gpuscale.core.finetune.parameters import IDEAL
-from gpuscale.core.finetune.states import matrix_state_bytes, optimizer
+from gpuscale.core.finetune.states import gathered_params, matrix_state_bytes, optimizer
 from gpuscale.core.finetune.step import finetune_step, long_context_gain
 from gpuscale.core.formats import element_bytes
 from gpuscale.core.layout import Layout
@@ -326,6 +326,13 @@ def test_gradients_at_the_loss():
     assert more.gradients_bytes == pytest.approx(2 * N, rel=1e-5)
     inward = peak(job(full, loss="eager", optim="adamw+in-backward", global_batch_size=2), p)
     assert inward.gradients_bytes == pytest.approx(2 * head, rel=1e-5)
+
+
+def test_what_is_gathered_at_once_has_a_limit_but_is_one_layer_at_least():
+    p = replace(IDEAL, gathered_layers=3.0)
+    assert gathered_params(2e8, p) == gathered_params(2e8, replace(p, most_gathered_params=1e9))
+    assert gathered_params(6e8, replace(p, most_gathered_params=1e9)) == 1e9
+    assert gathered_params(3e9, replace(p, most_gathered_params=1e9)) == 3e9
 
 
 def test_unpacked_and_gathered_weights():
