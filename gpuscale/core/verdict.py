@@ -83,7 +83,8 @@ class Spread:
         odd = self.odd_served if served else self.odd_said if settled else self.odd_open
         wide = math.hypot(width, self.odd_width)
         own = probability(cases, usable_bytes, width, self.bias)
-        other = probability(cases, usable_bytes, wide, self.odd_bias)
+        # an engine sizes its own cache: the most that it says fits stays as likely as not
+        other = probability(cases, usable_bytes, wide, self.bias if served else self.odd_bias)
         return (1.0 - odd) * own + odd * other
 
     def on_host(self, needed_bytes: float, room_bytes: float, *, told: bool) -> float:
