@@ -55,7 +55,7 @@ class Spread:
     odd_served: float = 0.0  # of a server: its engine's version and settings are not asked
     odd_bias: float = 0.0  # of such jobs, in ln, as bias and floor
     odd_width: float = 1.0
-    host_width: float = 0.0  # of the memory of hosts, where nothing was said of it
+    host_width: float = 1.0  # of the memory of hosts, where nothing was said of it
 
     def width(self, family_factor_80: float, far: Iterable[str] = ()) -> float:
         """Width of a job: of its family's interval and of what was measured less. [1]."""

@@ -236,6 +236,8 @@ def check_target(text: str, flag: str = "-o", endings: Iterable[str] | None = EN
     stream = stream or (text == "-" and flag != "-o")
     if endings is not None and path.suffix not in endings and not stream:
         hint = f"known endings: {' '.join(endings)}"
+        if endings is ENDINGS:
+            hint += f"; launch files: {' '.join(LAUNCHERS)}, others by `gpuscale launch`"
         if text == "-":
             hint = "the answer is on standard output: --json or --format says how"
         raise GpuscaleError(f"{flag} {text}: the ending `{path.suffix}` is not known", hint)

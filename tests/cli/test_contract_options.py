@@ -111,6 +111,7 @@ def test_files_by_ending(tmp_path, capsys):
     ("target", "message"),
     [
         ("a.pdf", "the ending `.pdf` is not known"),
+        ("a.yaml", "launch files: .sh .sbatch, others by `gpuscale launch`"),
         ("no/a.md", "there is no folder `no`"),
         ("", "the ending `` is not known"),
         ("dir.md", "cannot be written"),

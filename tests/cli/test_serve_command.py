@@ -1039,6 +1039,19 @@ def test_ranks_over_nodes_gather_all_tokens_without_deepep():
     assert done.returncode == 2 and "--no-deepep: an option of SGLang" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("engine", "switch"), [("sglang", "--enable-two-batch-overlap"), ("vllm", "--enable-dbo")]
+)
+def test_the_line_has_the_second_batch_that_was_predicted(engine, switch):
+    given = "deepseek-r1 --gpu h100 --gpus 16 --dp-attention 16 --ep 16 --concurrency 64".split()
+    two, one = (answer(*given, "--engine", engine, *more) for more in ((), ("--no-two-batches",)))
+    assert one["tpot_mean_s"] > 1.1 * two["tpot_mean_s"]
+    assert switch in two["launch"][0] and switch not in one["launch"][0]
+    assert set(one["launch"][0].split()) < set(two["launch"][0].split())
+    inside = "deepseek-r1 --gpu h200 --gpus 8 --dp-attention 8 --ep 8 --concurrency 64".split()
+    assert switch not in answer(*inside, "--engine", engine)["launch"][0]
+
+
 def test_fp8_blocks_of_an_older_tensorrt_llm_on_blackwell():
     """InferenceX, 8 B200, prompts of 8,192: 330 ms with 1.1.0rc2; GPUs before have no such gap."""
     given = "deepseek-r1 --gpu b200 --gpus 8 --tp 8 --input 8192 --concurrency 4 --engine".split()

@@ -76,6 +76,7 @@ from gpuscale.core.serving.replica import (
     serving_memory,
 )
 from gpuscale.core.stages import StageParams
+from gpuscale.core.verdict import Spread
 from gpuscale.io.models import load_model
 from gpuscale.io.software import load_software
 from gpuscale.specs.model import DenseFfn, ModelSpec, MoeFfn, NoFfn
@@ -923,3 +924,9 @@ def test_memory_of_a_replica_and_the_smallest():
     assert fewest_serving(wide, job, 16e9, 2) == FewestServing(4, 2, 2, 2)
     assert fewest_serving(wide, job, 2e9, 1) is None
     assert math.isfinite(found.cache_tokens)
+
+
+def test_a_job_that_nearly_fills_a_host_is_as_likely_as_not_whatever_its_width():
+    """A caller that names no width of hosts is given a wide one, not none."""
+    assert Spread().on_host(1e12, 1e12, told=False) == 0.5
+    assert 0.5 < Spread().on_host(1e12, 2e12, told=False) < Spread().on_host(1e12, 2e12, told=True)

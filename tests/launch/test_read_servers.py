@@ -188,3 +188,18 @@ def test_a_server_is_checked_with_its_own_share_and_version(tmp_path):
 def test_ranks_of_sglang_gather_tokens_where_nobody_names_deepep(more, gathers):
     line = "python -m sglang.launch_server --model-path a/b --tp 16 --dp 16 --enable-dp-attention"
     assert read_launch({"a.sh": line + more}).serves.get("no_deepep", False) is gathers
+
+
+@pytest.mark.parametrize(
+    ("line", "switch"),
+    [
+        (
+            "python -m sglang.launch_server --model-path a/b --tp 16 --dp 16 --enable-dp-attention",
+            "--enable-two-batch-overlap",
+        ),
+        ("vllm serve a/b --data-parallel-size 16 --enable-expert-parallel", "--enable-dbo"),
+    ],
+)
+def test_one_batch_computes_where_nobody_asks_for_two(line, switch):
+    assert read_launch({"a.sh": line}).serves["no_two_batches"] is True
+    assert "no_two_batches" not in read_launch({"a.sh": f"{line} {switch}"}).serves

@@ -91,6 +91,13 @@ def test_an_unknown_model_is_never_scored_as_another(name):
         serve_asked({**SERVED, "model": name})
 
 
+def test_a_row_says_what_the_cache_held():
+    """In its own column: "requests " in a note says nothing of it."""
+    told = [{"cache": "empty", "note": "80 requests of one length"}, {"note": "another seed"}]
+    found = predict_inference_rows([{**SERVED, "tpot_ms": "9", **more} for more in told])
+    assert [line.classes["cache"] for line in found] == ["empty", "not recorded"]
+
+
 def test_engines_and_their_versions():
     assert engine_of({"framework": "SGLang 0.5.6"}) == ("sglang:0.5.6", [])
     assert engine_of({"framework": "llama.cpp b3622"})[0] == "llamacpp"

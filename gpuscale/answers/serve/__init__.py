@@ -148,6 +148,7 @@ class Serve(options.Machine, Priced, Swept):
     eager: Asked[bool] = flag("No CUDA graphs: every kernel is launched by the host.")
     no_deepgemm: Asked[bool] = flag("Products of fp8 blocks by SGLang's other kernels.")
     no_deepep: Asked[bool] = flag("SGLang's attention ranks gather all tokens for the experts.")
+    no_two_batches: Asked[bool] = flag("No second batch computes while experts are exchanged.")
     cold: Asked[bool] = flag("Nobody warmed the server up: its first prompts load kernels.")
     draft: Converted[reading.Draft | None, str] = Converted(
         "Speculative decoding, e.g. mtp:3 or eagle:4.", None, reading.draft

@@ -162,6 +162,8 @@ def _set_by_hand(asked: Serve, model: ModelSpec, site: ServingSite) -> ServingSi
         site = replace(site, peaks={**site.peaks, "fp8-block": slower})
     if asked.no_deepep:
         soft = replace(soft, joint_gpus=1 << 20)  # however many there are
+    if asked.no_two_batches:
+        soft = replace(soft, two_batches=False)
     if asked.eager:
         soft = replace(soft, launch_s=soft.eager_layer_s * model.n_layers)
     return replace(site, software=soft) if soft is not site.software else site

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscale.answers.serve.measured import kv_tokens
 from gpuscale.answers.serve.reading import TITLES
 from gpuscale.core.serving.disaggregated import PooledService
+from gpuscale.core.serving.forward import overlap_frac
 from gpuscale.core.serving.memory import state_blocks
 from gpuscale.core.serving.service import Service
 
@@ -89,6 +90,7 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
         "plain": asked.no_deepgemm,
         "poll": asked.poll,
         "deepep": r.dp_attention > 1 and r.group > s.site.software.joint_gpus,
+        "two_batches": overlap_frac(r, s.site) > 0.0,
         "context": asked.context or shorter_context(s),
         "share": share,
         "quantisation": "" if model.endswith("-FP8") else QUANTISED.get(weights, ""),

@@ -33,8 +33,6 @@ from gpuscale.core.words import MEMORY_PARTS, STEP_PARTS, gb
 from gpuscale.io.step import interval_widths
 from gpuscale.render.document import Bars, Column, Facts, Table
 
-PEAK_NOTE = "of the 16-bit peak"
-
 LAYOUT, STEP = Column("layout", "layout", right=False), Column("step_s", "step", seconds)
 MFU, MEMORY = Column("mfu", "MFU", percent), Column("peak_bytes", "memory", gb)
 SLOWER = Column("slower_frac", "slower", lambda v: f"{100 * v:+.1f} %")
@@ -50,10 +48,15 @@ def maturity_rows(r: PlanResult) -> list[tuple[str, str, str]]:
     return found
 
 
+def of_peak(r: PlanResult, frac: float) -> str:
+    """Utilisation with its peak, where the products are not in 16 bits."""
+    peak = "" if r.layout.precision in ("bf16", "fp16") else " of the 16-bit peak"
+    return percent(frac) + peak
+
+
 def answer_facts(r: PlanResult, e: Estimate, site_measured: bool = False) -> Facts:
     """Section 1: the answer."""
     o = r.passed_over
-    peak = f" {PEAK_NOTE}" if r.layout.precision not in ("bf16", "fp16") else ""
     low_high = f"80 % interval {seconds(r.step_low_s)} to {seconds(r.step_high_s)}"
     if not site_measured:
         gain = 100.0 * (1.0 - interval_widths().get("site", 1.0))
@@ -69,7 +72,7 @@ def answer_facts(r: PlanResult, e: Estimate, site_measured: bool = False) -> Fac
         ("step, expected", seconds(r.step_s), f"{maturity_words(r)}, {low_high}"),
         *maturity_rows(r),
         ("step, roofline", seconds(r.roofline_s), "peak rates, no latency, perfect overlap"),
-        ("MFU", percent(r.mfu), f"HFU {percent(r.hfu)}{peak}"),
+        ("MFU", percent(r.mfu), f"HFU {of_peak(r, r.hfu)}"),
         ("model FLOP", f"{r.model_flop_per_s_per_gpu / 1e12:,.1f} TFLOP/s", "per GPU"),
         (
             "throughput",

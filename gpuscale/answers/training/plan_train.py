@@ -22,7 +22,6 @@ from gpuscale.answers.training.plan_text import (
     maturity_words,
     number,
     passed_text,
-    percent,
     seconds,
     step_text,
     taken,
@@ -78,14 +77,15 @@ def verdict(case: plan_case.PlanCase, r: PlanResult) -> str:
             f"{where}: nothing fits; the closest needs {gb(r.peak_bytes)} of "
             f"{gb(r.capacity_bytes)} a GPU."
         )
+    step = f"a step takes {step_text(r)}, MFU {blocks.of_peak(r, r.mfu)}"
     if r.headroom_bytes < 0.0:
         less = f"if its memory is {gb(-r.headroom_bytes)} less than expected"
-        return f"{where} fits {less}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
+        return f"{where} fits {less}; {step}."
     near = "may not fit" if r.peak_bytes * r.memory_interval_factor_80 > r.capacity_bytes else ""
     run = [] if r.run is None or r.outlook is None else [days(r.outlook.expected_s)]
     run += [point.value for point in summary.cost_points(r.bill)[:1] if run]
     takes = f": {' and '.join(run)}" if run else ""
-    return f"{where} {near or 'fits'}{takes}; a step takes {step_text(r)}, MFU {percent(r.mfu)}."
+    return f"{where} {near or 'fits'}{takes}; {step}."
 
 
 def _bolder_points(r: PlanResult) -> list[Point]:

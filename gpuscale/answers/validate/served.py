@@ -133,7 +133,7 @@ def classes_of(
         "quality": "weak" if weak else "good",
         "maturity": case.ages[engine].stage,
         "drafts": drafts,
-        "cache": "not recorded" if "requests " in row.get("note", "") else "empty",
+        "cache": row.get("cache") or "not recorded",
     }
 
 
@@ -141,7 +141,7 @@ def predict_inference_rows(rows: Rows, calibration: str | None = None) -> list[S
     """One scored row per printed quantity of an inference.csv, in file order.
 
     `rows`: columns model, gpu, n_gpus, tp, pp, dp_attention, ep, precision, input_len, output_len,
-    concurrency, throughput_tok_s, ttft_ms, tpot_ms, framework, scenario, note, source.
+    concurrency, throughput_tok_s, ttft_ms, tpot_ms, framework, scenario, cache, note, source.
     `calibration`: overlay of matmul and collective constants. Returns: what `gpuscale serve`
     answers to what a row states; what it refuses says why.
     """

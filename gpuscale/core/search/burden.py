@@ -25,10 +25,12 @@ MOST_EP = 64
 SHARES = {
     "something": 0.005,  # any further kind of parallelism, recomputation or sharding
     "TP over nodes": 0.15,  # no published recipe has it
-    "TP around experts": 0.01,  # TP 2; TP 4 four times. Megatron-Bridge's guide stays at 1 or 2
+    # TP 2; TP 4 four times. A preference, set on one pick and Megatron-Bridge's guide: 1 or 2
+    "TP around experts": 0.01,
     "TP around narrow experts": 0.07,  # likewise; recipes have TP 2 for memory
     "experts split by TP": 0.15,  # recipes spread experts by EP alone
-    "pipeline of whole experts": 0.15,  # all 65 measured pipelines of experts in the copy have EP
+    # all 65 rows with a pipeline and experts of the package's data/validation/training_runs have EP
+    "pipeline of whole experts": 0.15,
     "CP": 0.02,
     "CP of a short sequence": 0.1,  # a doubling; 2 of 1,597 published layouts at 8k have CP 4
     "EP over nodes": 0.03,  # a doubling

@@ -237,6 +237,8 @@ def _limits(line: _Line, engine: str) -> None:
         words = " ".join(w for n in ("deepep", "whole_experts") for w in line.given.get(n, ()))
         if engine == "sglang" and not re.search(r"enable-deepep|backend (?!none\b)", words):
             found.serves["no_deepep"] = True
+    if engine in ("vllm", "sglang") and found.dp > 1 and "two_batches" not in line.given:
+        found.serves["no_two_batches"] = True
     if line.given.get("seq_len", ("", ""))[1] == "0":
         found.serves["own_context"] = True
     found.seq_len = line.length("seq_len")
