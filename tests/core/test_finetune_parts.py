@@ -294,12 +294,17 @@ def test_where_hosts_are_short_what_lies_there_must_go():
 
 def test_the_closest_of_jobs_that_fit_nowhere_takes_the_least_memory():
     bench = SimpleNamespace(
-        memory=lambda j: tried(j).memory, trial=tried, legal=lambda j: j.layout.zero_stage < 3
+        memory=lambda j: tried(j).memory,
+        trial=tried,
+        legal=lambda j: j.layout.zero_stage < 3,
+        host_short=lambda j, _: False,
     )
     start = job(recompute="none", micro_batch_size=2, global_batch_size=4, dp=2)
     found = closest(bench, start, BenchSpace((1, 3))).job.layout
     assert (found.micro_batch_size, found.recompute, found.zero_stage) == (1, "full", 1)
     assert closest(bench, start, BenchSpace((3,))).job == start
+    bench.host_short = lambda j, _: j.layout.micro_batch_size == 1
+    assert closest(bench, start, BenchSpace((1,))).job.layout.micro_batch_size == 2
 
 
 # --- what a GPU holds ----------------------------------------------------------------------------

@@ -98,9 +98,11 @@ class Bench:
         """Whether a job fits GPU and hosts, by the end of its memory interval that is asked for."""
         width = self.site(job)[2].interval_factor_80 ** self.end
         memory = self.memory(job)
-        if memory.total_bytes * width > self.usable_bytes:
-            return False
-        return self.host_bytes_per_node(job, memory) <= self.host_room_bytes(job)
+        return memory.total_bytes * width <= self.usable_bytes and not self.host_short(job, memory)
+
+    def host_short(self, job: Job, memory: FinetuneMemory) -> bool:
+        """Whether what lies on the hosts does not fit them."""
+        return self.host_bytes_per_node(job, memory) > self.host_room_bytes(job)
 
     def host_bytes_per_node(self, job: Job, memory: FinetuneMemory) -> float:
         """Host memory that a node needs: offloaded bytes with their copies, processes. [byte]."""
@@ -129,8 +131,8 @@ class Bench:
     def trial(self, job: Job) -> Trial:
         """Memory and time of a job."""
         width, memory = self.site(job)[2].interval_factor_80, self.memory(job)
-        short = self.host_bytes_per_node(job, memory) > self.host_room_bytes(job)
-        return Trial(job, memory, self.step(job), self.usable_bytes, width, short)
+        step, short = self.step(job), self.host_short(job, memory)
+        return Trial(job, memory, step, self.usable_bytes, width, short)
 
 
 def _apart(job: Job, length: float) -> Job:
@@ -261,12 +263,10 @@ def fastest(bench: Bench, job: Job, space: BenchSpace) -> Trial | None:
 
 
 def closest(bench: Bench, job: Job, space: BenchSpace) -> Trial:
-    """Return the job of a space that takes the least memory; the job itself where none is legal.
-
-    One that its hosts hold goes first.
-    """
-    tried = [bench.trial(j) for j in candidates(job, space) if bench.legal(j)] or [bench.trial(job)]
-    return min(tried, key=lambda t: (t.host_short, t.memory.total_bytes))
+    """Return the legal job of least memory, those that the hosts hold first; else the job."""
+    held = [(j, bench.memory(j)) for j in candidates(job, space) if bench.legal(j)]
+    held.sort(key=lambda one: (bench.host_short(*one), one[1].total_bytes))
+    return bench.trial(held[0][0] if held else job)
 
 
 SAVES_LITTLE = 0.02
