@@ -315,7 +315,8 @@ def document(
     points: list[SweepPoint],
 ) -> Document:
     """Put the points together; the answer is no only where it is no at every point."""
-    fixed = ", ".join(k if v is True else f"{k} {v}" for k, v in inputs.items() if k != "changed")
+    said = {k: " ".join(map(str, v)) if isinstance(v, tuple) else v for k, v in inputs.items()}
+    fixed = ", ".join(k if v is True else f"{k} {v}" for k, v in said.items() if k != "changed")
     changed = "".join(f", {text}" for text in inputs["changed"])
     keys = " and ".join(axis.key for axis in axes)
     blocks: list[Block] = [Text(f"{name}: {len(points)} points of {keys}\n{fixed}{changed}")]

@@ -193,7 +193,8 @@ def _shaped(name: str, found: LoadedModel, stem: str) -> LoadedModel:
     """Say it where a name is no other spelling of the preset's: a model with its layers."""
     typed, own = ({*re.findall(r"[a-z]+|[\d.]+", n)} for n in (name.lower(), stem))
     alike = re.sub(r"\W|_", "", name.lower()) == re.sub(r"\W|_", "", stem)
-    if alike or found.warnings or typed <= own or own <= typed:
+    same = read_toml(shipped("model") / "_same_layers.toml").get(stem, [])
+    if alike or found.warnings or typed <= own or own <= typed or name.lower() in same:
         return found
     told = f"{name[:100]}: answered with the layers of {stem}"
     return LoadedModel(found.spec, (told,), found.origin)

@@ -1,6 +1,7 @@
 """compare: jobs, GPUs, clusters and models side by side."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -200,3 +201,11 @@ def test_ratios_to_zero_and_text_are_left_out():
     rows = side_by_side([{"a": 0, "b": "x", "c": True}, {"a": 2, "b": "y", "c": True}])
     assert [r.ratios for r in rows] == [(None,)] * 3
     assert [r.differs for r in rows] == [True, True, False]
+
+
+def test_of_equal_plans_no_table_is_empty(folder, capsys):
+    code, out, _ = call("compare a.toml a.toml", capsys)
+    assert code == 0
+    for part in ("step", "memory"):
+        assert re.search(f"Parts of the {part}:\n\n\\S+ and \\S+: no difference", out)
+    assert "─" not in out

@@ -42,7 +42,7 @@ def test_rate_within_limits_on_given_gpus():
     assert r["launch"][0].startswith(
         "vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size"
     )
-    assert "--request-rate 5" in r["benchmark"]
+    assert f"--request-rate {5 / r['replicas']:.3g}" in r["benchmark"]
     price = r["usd_per_gpu_hour"] * r["n_gpus"] / 3600
     assert r["usd_per_million_output_tokens"] == pytest.approx(
         1e6 * price / r["output_tokens_per_s"]
@@ -995,7 +995,7 @@ def test_layers_without_a_mixer_have_no_pages():
     ("name", "layers"),
     [
         ("qwen3.8-27b", "qwen3.5-27b"),
-        ("deepseek-r1", "deepseek-v3"),
+        ("deepseek-r1", ""),  # trained from DeepSeek-V3-Base
         ("glm-4.6", "glm-4.5"),
         ("minimax-m2", "minimax-m2.5"),
         ("llama-3.1-8b", ""),
@@ -1066,3 +1066,36 @@ def test_a_model_that_sees_has_its_own_length():
     """vLLM issue 26612: 13.69 GiB of cache on an A800 hold less than Qwen3-VL's 262,144 tokens."""
     done = invoke("serve", "qwen3-vl-30b-a3b", "--gpu", "a800", "--engine", "vllm:0.11")
     assert done.returncode == 1 and "refuses the model's own 262,144 tokens" in done.stdout
+
+
+def test_without_a_limit_the_first_line_says_how_long_a_user_waits():
+    given = ("llama3-8b", "--gpu", "h100", "--gpus", "1", "--rate", "2/s")
+    head = invoke("serve", *given).stdout.splitlines()[0]
+    r = answer(*given)
+    waits = [f"mean {n.upper()} {1e3 * r[f'{n}_mean_s']:.3g} ms" for n in ("ttft", "tpot")]
+    assert f"serves 2 requests/s, {', '.join(waits)}; up to" in head
+    kept = invoke("serve", *given, "--tpot", "100ms").stdout.splitlines()[0]
+    assert "mean TTFT" not in kept
+
+
+@pytest.mark.parametrize(
+    ("load", "share"),
+    [
+        (("--rate", "10/s"), "--request-rate 5 --num-prompts 1500"),
+        (("--concurrency", "9"), "--max-concurrency 5 --num-prompts 45"),
+        (("--burst", "7"), "--num-prompts 4"),
+    ],
+)
+def test_one_of_several_servers_is_sent_its_share(load, share):
+    given = ("llama3-8b", "--gpu", "h100", "--gpus", "2", "--tp", "1", *load)
+    r = answer(*given)
+    assert r["replicas"] == 2
+    assert f" {share} --ignore-eos" in r["benchmark"]
+    assert "# one of 2 servers, and its share" in invoke("serve", *given, "--show", "launch").stdout
+
+
+def test_a_rate_of_requests_needs_a_time():
+    done = invoke("serve", "llama3-8b", "--rate", "5 requests")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "requests in which time?" in done.stderr
+    assert reading.rate("5 req/s", "--rate") == 5

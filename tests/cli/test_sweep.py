@@ -156,3 +156,8 @@ def test_answers_fit_the_schema_of_sweeps(capsys):
     schema = json.loads(call("schema sweep", capsys)[1])
     line = "network h100-superpod --sweep gpus=128..1024 --sweep cluster.gpus_per_node=4,8 --json"
     assert problems(json.loads(call(line, capsys)[1]), schema) == []
+
+
+def test_the_head_has_no_list_of_python(capsys):
+    _, out, _ = call("plan llama3-8b --gpus 8 --sweep seq-len=4k,8k", capsys)
+    assert out.splitlines()[1] == "model llama3-8b, gpus 8"

@@ -702,3 +702,34 @@ def test_a_base_in_four_bits_is_no_card_full_of_weights():
     ask = ("diagnose", "-", "--model", "llama3-8b", "--gpu", "t4", "--gpus", "1", "--show", "all")
     said = {m: invoke(*ask, "--method", m, stdin=log).stdout for m in ("lora", "qlora")}
     assert "the weights alone are" in said["lora"] and "the weights alone" not in said["qlora"]
+
+
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+    "capacity of 23.69 GiB of which 1.00 GiB is free.\n"
+)
+
+
+def test_how_cards_send_explains_no_memory(tmp_path):
+    log = tmp_path / "oom.log"
+    log.write_text(OOM)
+    given = ("--model", "llama3-8b", "--method", "lora", "--gpu", "rtx-3090", "--gpus", "2")
+    said = [text for cause in asked(str(log), *given)["causes"] for text in cause["speaks_for"]]
+    assert said
+    assert not any("peer access" in text for text in said)
+
+
+def test_a_config_is_the_model_and_its_path_is_quoted(tmp_path):
+    config = tmp_path / "my $(x).json"
+    shape = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32}
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}
+    kind = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    config.write_text(json.dumps({**kind, **shape, **heads, "max_position_embeddings": 8192}))
+    found = asked(str(config), "--gpu", "h100", "--gpus", "32", "--measured", "tokens/s/gpu=3100")
+    assert found["logs"] == []
+    assert f"gpuscale plan '{config}' --gpus 32" in found["predicted"]["by"]
+
+
+def test_where_nothing_is_measured_an_example_is_given():
+    done = invoke("diagnose", "my 64 H100 llama3-70b job runs at 20% MFU")
+    assert "`--measured mfu=20%`" in done.stderr + done.stdout

@@ -324,7 +324,8 @@ def part_blocks(things: Sequence[Thing], found: Sequence[Mapping[str, Any]]) -> 
         ),
     ):
         mine = [f["split"] for f in found if f["of"] == of]
-        made.append(_table(names, mine, words, title))
+        table = _table(names, mine, words, title)
+        made.append(table if table.rows else Text(f"Parts of the {of}:"))
         lines = [
             sentence(name, names[0], split, words, faster)
             for name, split in zip(names[1:], mine, strict=True)

@@ -179,13 +179,20 @@ def _logs(asked: Diagnose) -> tuple[list[Log], list[str]]:
     """Read what is a file as a log: (logs, other words)."""
     files, names = [*asked.log, *asked.nccl], list[str]()
     for word in asked.run:
-        there = word == "-" or (os.path.exists(word) and not os.path.isdir(word))
+        there = word == "-" or os.path.exists(word) and not (os.path.isdir(word) or _is_model(word))
         if not there and ("/" in word or os.path.isdir(word) or re.search(FILE_NAME, word)):
             _model(word)
         (files if there else names).append(word)
     if len(files) > MOST_LOGS:
         raise GpuscaleError(f"{len(files)} logs, more than {MOST_LOGS}")
     return [_log(name) for name in dict.fromkeys(files)], names
+
+
+def _is_model(name: str) -> bool:
+    """Whether a JSON file describes a model, not a run."""
+    with suppress(GpuscaleError):
+        return name.endswith(".json") and bool(_model(name))
+    return False
 
 
 def _model(name: str) -> ModelSpec:

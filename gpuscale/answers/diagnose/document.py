@@ -359,7 +359,7 @@ def _terms(d: Diagnosis) -> list[Term]:
 def _warnings(a: Answered) -> list[str]:
     found, case, d = [], a.case, a.diagnosis
     if not case.figures:
-        found.append("no figure is known to judge: say one with --measured")
+        found.append("no figure is known to judge: say one, such as `--measured mfu=20%`")
     model = ("model", case.model_name, case.model or case.params)
     for word, name, spec in (model, ("GPU", case.gpu_name, case.gpu)):
         if name and spec is None and d.predicted is None:

@@ -232,7 +232,8 @@ def _machine(case: RunCase, f: Features) -> None:
         told("several_nodes", words) or case.kind == "network" and told("fabrics", words)
     ):
         f["multi_node"] = "yes"
-    if told("consumer", words) and (f.get("multi_gpu") == "yes" or case.kind == "network"):
+    several = f.get("multi_gpu") == "yes" or case.kind == "network"
+    if told("consumer", words) and several and f.get("oom") != "yes":  # no memory is of the wires
         f["consumer_p2p"] = "yes"
     count, rate = case.nics
     if not count and (hit := told("ports", words)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -156,7 +157,7 @@ def _training(case: RunCase, causes: Mapping[str, Cause]) -> Said:
         values |= dict.fromkeys(OF_BATCH)
     software = found.loaded.specs["software"].name
     low_s, high_s = step_interval(base.step, found.problem, software, layout)
-    by = f"gpuscale plan {case.model_arg} --gpus {n} --cluster {cluster.name}"
+    by = f"gpuscale plan {shlex.quote(case.model_arg)} --gpus {n} --cluster {cluster.name}"
     said = _compared(case, values, (low_s / base.step_s, high_s / base.step_s), by)
     if said is None:
         return None, {}
@@ -265,7 +266,8 @@ def _serving(case: RunCase, causes: Mapping[str, Cause]) -> Said:
     if case.model is None or case.gpu is None or own:
         return None, {}
     base = _served(case, {})
-    by = f"gpuscale serve {case.model_arg} --gpu {case.gpu.name} --gpus {case.gpus or 1}"
+    model = shlex.quote(case.model_arg)
+    by = f"gpuscale serve {model} --gpu {case.gpu.name} --gpus {case.gpus or 1}"
     values = {name: getattr(base, key, None) for name, key in OF_SERVED.items()}
     spread = SPREAD
     if values["tpot"] and base.tpot_low_s and base.tpot_high_s:

@@ -28,6 +28,7 @@ def details_of(
     layouts: list[Block] = [Text(said[0].value), table(case, wanted, r, price)]
     layouts += [Text(ratios(choice))] if ": " in r.label else []  # kinds of GPUs
     layouts += [Text(rest)] if (rest := others(choice)) else []
+    one = [f"# one of {r.replicas} servers, and its share of the load"] * (r.replicas > 1)
     pools: list[Block] = [pool_table(r.pools)] if r.pools else []
     pools += [Text(waiting)] if r.pools and (waiting := idle_pool(r.pools)) else []
     widths_known = widths(case, choice.found[0], wanted)
@@ -40,7 +41,7 @@ def details_of(
             Text("\n".join(footed)),
             *changed(case.loaded),
         ],
-        "launch": [Text("\n".join((*r.launch, r.benchmark)))],
+        "launch": [Text("\n".join((*one, *r.launch, r.benchmark)))],
     }
 
 
@@ -114,12 +115,14 @@ def _head(case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer) -> st
         return f"{laid} gives {figure(r.output_tokens_per_s)} output tokens/s with {load}{kept}."
     if r.meets:
         within = f" within {limits}" if limits else ""
+        means = {} if limits else {"TTFT": r.ttft_mean_s, "TPOT": r.tpot_mean_s}
+        told = "".join(f", mean {name} {ms(mean)} ms" for name, mean in means.items() if mean)
         if wanted.rate_per_s is None:
             most = rate_text(r.at_most_per_s)
-            return f"{laid} serves up to {most}{within} (bound by {r.binding})."
+            return f"{laid} serves up to {most}{within}{told} (bound by {r.binding})."
         spare = (r.at_most_per_s or 0.0) / wanted.rate_per_s
         return (
-            f"{laid} serves {rate_text(wanted.rate_per_s)}{within}; "
+            f"{laid} serves {rate_text(wanted.rate_per_s)}{within}{told}; "
             f"up to {figure(r.at_most_per_s)} (bound by {r.binding}), {spare:.1f} times the rate."
         )
     kept = f"keeps {limits}" if limits else "takes the rate"

@@ -205,7 +205,8 @@ def rounded_up(sequences: float) -> int:
 
 
 def benchmark_line(asked: Serve, case: ServeCase, found: FoundReplica) -> str:
-    """Benchmark that measures what was predicted, of the whole service."""
+    """Benchmark that measures what was predicted, of one replica with its share of the load."""
+    copies = max(1, found.copies)
     demand, engine = case.demand, found.candidate.engine
     n, o = round(demand.inputs.mean), round(demand.outputs.mean)
     model = shlex.quote(checkpoint(asked.model, case.model, found.candidate.weights))
@@ -214,11 +215,12 @@ def benchmark_line(asked: Serve, case: ServeCase, found: FoundReplica) -> str:
     if engine == "llama.cpp":
         return f"llama-bench -m {gguf(asked.model, found.candidate.weights)} -p {n} -n {o}"
     if n_users := asked.concurrency:
-        load = f"--max-concurrency {n_users} --num-prompts {asked.requests or 10 * n_users}"
+        n_prompts = math.ceil((asked.requests or 10 * n_users) / copies)
+        load = f"--max-concurrency {math.ceil(n_users / copies)} --num-prompts {n_prompts}"
     elif asked.burst:
-        load = f"--num-prompts {asked.burst}"
+        load = f"--num-prompts {math.ceil(asked.burst / copies)}"
     else:
-        rate = asked.rate or found.at_most_per_s
+        rate = (asked.rate or found.at_most_per_s) / copies
         load = f"--request-rate {rate:.3g} --num-prompts {max(100, round(300 * rate))}"
     tool = "vllm bench serve" if engine != "sglang" else "python -m sglang.bench_serving"
     backend = {"vllm": "", "sglang": " --backend sglang"}.get(engine, " --backend openai")

@@ -70,6 +70,8 @@ def rate(value: Any, label: str) -> float:
     (5.0, 5.0, 5.0)
     """
     bare = re.sub(r"(?i)\s*(req(uest)?s?|[rq]ps$)", "", str(value))  # 5 req/s, 5rps
+    if re.search(r"(?i)req(uest)?s?\s*$", str(value)):
+        raise GpuscaleError(f"{label}: requests in which time?", "as 5/s, 300/min or 20k/h")
     number, slash, unit = bare.partition("/")
     unit = unit.strip().lower()
     if unit not in PER or (slash and not unit):
