@@ -114,15 +114,15 @@ def _head(case: ServeCase, wanted: Wanted, choice: Choice, r: ServeAnswer) -> st
             return f"{laid} gives one user {user} tokens/s, the first after {first} ms{kept}."
         return f"{laid} gives {figure(r.output_tokens_per_s)} output tokens/s with {load}{kept}."
     if r.meets:
-        within = f" within {limits}" if limits else ""
-        means = {} if limits else {"TTFT": r.ttft_mean_s, "TPOT": r.tpot_mean_s}
-        told = "".join(f", mean {name} {ms(mean)} ms" for name, mean in means.items() if mean)
+        means = {"TTFT": r.ttft_mean_s, "TPOT": r.tpot_mean_s}
+        waits = " and ".join(f"{name} {ms(mean)}" for name, mean in means.items() if mean)
+        within = f" within {limits}" if limits else waits and f" at mean {waits} ms"
         if wanted.rate_per_s is None:
             most = rate_text(r.at_most_per_s)
-            return f"{laid} serves up to {most}{within}{told} (bound by {r.binding})."
+            return f"{laid} serves up to {most}{within} (bound by {r.binding})."
         spare = (r.at_most_per_s or 0.0) / wanted.rate_per_s
         return (
-            f"{laid} serves {rate_text(wanted.rate_per_s)}{within}{told}; "
+            f"{laid} serves {rate_text(wanted.rate_per_s)}{within}; "
             f"up to {figure(r.at_most_per_s)} (bound by {r.binding}), {spare:.1f} times the rate."
         )
     kept = f"keeps {limits}" if limits else "takes the rate"
