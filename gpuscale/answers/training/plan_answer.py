@@ -110,6 +110,7 @@ def plan_result(
     software = spec.name
     low_s, high_s = step_interval(best.step, case.problem, software, lay)
     step = replace(best.step, low_s=low_s, high_s=high_s)
+    room = max(best.capacity_bytes, best.room_bytes)
     job = said_job(used_job(case, request), request)
     unfit, slow = ({}, ()) if result.interrupted else families_apart(case, result)
     ahead = prospect_of(case, request, best)
@@ -134,7 +135,8 @@ def plan_result(
         tokens_per_gpu=case.batch.asked_tokens / case.n_gpus,
         tokens_per_dp_rank=case.batch.asked_tokens / (lay.dp * lay.cp),
         hbm_bytes=case.problem.hardware.hbm_bytes,
-        memory_interval_factor_80=memory_interval_factor(software),
+        memory_interval_factor_80=(factor := memory_interval_factor(software)),
+        fits_probability=one_peak(best.peak_bytes, room, factor),
         **{name: getattr(ahead, name, None) for name in ("run", "outlook", "bill", "checkpoint")},
         step=step,
         limits=board_of(case, lay),

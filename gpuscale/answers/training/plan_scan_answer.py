@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpuscale.answers.summary import changed, tone_of
+from gpuscale.answers.summary import chance_tone, changed
 from gpuscale.answers.training.plan_answer import said_job
 from gpuscale.answers.training.plan_blocks import LAYOUT, MEMORY, MFU, STEP
 from gpuscale.answers.training.plan_text import (
@@ -22,7 +22,9 @@ from gpuscale.core.plan.records import ScanRow, estimate
 from gpuscale.core.plan.scan import excess
 from gpuscale.core.quantity import format_si
 from gpuscale.core.records import Term, asdict, dataclass
+from gpuscale.core.verdict import said
 from gpuscale.core.words import gb
+from gpuscale.io.step import one_peak
 from gpuscale.render.document import Bars, Block, Column, Document, Facts, Point, Table, Text
 
 if TYPE_CHECKING:
@@ -60,7 +62,11 @@ def wanted(request: Request) -> str:
 
 def _tone(r: ScanRow) -> str:
     """Tone of a case: good, near or bad, as of its plan alone."""
-    return tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
+    return chance_tone(_chance(r)) if r.fits else "bad"
+
+
+def _chance(r: ScanRow) -> float:
+    return one_peak(r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
 
 
 def headline(scan: PlanScan, rows: Sequence[ScanRow], chosen: ScanRow | None) -> str:
@@ -73,7 +79,7 @@ def headline(scan: PlanScan, rows: Sequence[ScanRow], chosen: ScanRow | None) ->
         gpus = f"{last.n_gpus:,} GPU{'s' if last.n_gpus > 1 else ''}"
         nearest = "" if len(rows) == 1 else f"the nearest of {len(rows)}, "
         return f"{model}: nothing tried{need}; {nearest}{gpus} of {last.cluster}: {last.why_not}."
-    near = " may not fit" if _tone(chosen) == "near" else ""
+    near = f" {said(_chance(chosen))}" if _tone(chosen) == "near" else ""
     what = {
         "tokens-per-dollar": "the most tokens per dollar",
         "memory-headroom": "the most memory left",
@@ -182,9 +188,9 @@ def scan_inputs(scan: PlanScan) -> dict[str, object]:
     }
 
 
-def scan_summary(said: str, rows: Sequence[ScanRow], chosen: ScanRow | None) -> list[Point]:
+def scan_summary(head: str, rows: Sequence[ScanRow], chosen: ScanRow | None) -> list[Point]:
     """Verdict, the chosen case, and a line for each of some cases."""
-    points = [Point("verdict", said, tone=_tone(chosen) if chosen else "bad")]
+    points = [Point("verdict", head, tone=_tone(chosen) if chosen else "bad")]
     if chosen is not None:
         points.append(Point("layout", degrees(chosen.layout), details(chosen.layout)))
     many = len({r.cluster for r in rows}) > 1

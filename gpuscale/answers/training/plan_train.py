@@ -33,6 +33,7 @@ from gpuscale.core.quantity import format_time
 from gpuscale.core.records import replace
 from gpuscale.core.search.results import FAMILY_CUTOFF, SearchResult
 from gpuscale.core.search.space import default_space
+from gpuscale.core.verdict import said
 from gpuscale.core.words import STEP_PARTS, gb
 from gpuscale.render.document import Block, Document, Point, Text
 
@@ -47,7 +48,7 @@ def plan_summary(
     case: plan_case.PlanCase, request: plan_request.Request, r: PlanResult, idle: Idle | None
 ) -> list[Point]:
     """Verdict, layout, time, memory, money, bottleneck, what helps, what was taken, what next."""
-    tone = summary.tone_of(r.fits, r.peak_bytes, r.capacity_bytes, r.memory_interval_factor_80)
+    tone = summary.chance_tone(r.fits_probability) if r.fits else "bad"
     o, width = r.passed_over, r.memory_interval_factor_80
     ends = r.peak_bytes / width, r.peak_bytes * width
     points = [
@@ -81,11 +82,10 @@ def verdict(case: plan_case.PlanCase, r: PlanResult) -> str:
     if r.headroom_bytes < 0.0:
         less = f"if its memory is {gb(-r.headroom_bytes)} less than expected"
         return f"{where} fits {less}; {step}."
-    near = "may not fit" if r.peak_bytes * r.memory_interval_factor_80 > r.capacity_bytes else ""
     run = [] if r.run is None or r.outlook is None else [days(r.outlook.expected_s)]
     run += [point.value for point in summary.cost_points(r.bill)[:1] if run]
     takes = f": {' and '.join(run)}" if run else ""
-    return f"{where} {near or 'fits'}{takes}; {step}."
+    return f"{where} {said(r.fits_probability)}{takes}; {step}."
 
 
 def _bolder_points(r: PlanResult) -> list[Point]:

@@ -106,7 +106,7 @@ def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
     """Preset whose figures hold for a job: a framework that shards does so with another's engine.
 
     LLaMA-Factory, TRL and the Trainer train with DeepSpeed under ZeRO, and a quantised base that is
-    sharded is FSDP's.
+    sharded is FSDP's; replicas of one are PEFT's, which keeps its adapters in fp32.
     """
     table, layout = software.finetune, job.layout
     if table is None:
@@ -114,6 +114,8 @@ def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
     sharded = layout.dp * layout.cp > 1
     if table.quantised and sharded and layout.zero_stage == 3 and job.method.quantised:
         return load_software(table.quantised)
+    if table.replicas and sharded and layout.zero_stage == 0:
+        return load_software(table.replicas)
     if table.sharded and (
         layout.zero_stage >= 1 or job.offload & {"parameters", "optimizer", "gradients"}
     ):

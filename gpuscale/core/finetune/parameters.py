@@ -93,6 +93,7 @@ class FinetuneParameters:
     targets: tuple[str, ...] = ("all-linear",)
     sharded: str = ""  # preset whose figures hold under ZeRO or FSDP; "": its own
     quantised: str = ""  # the same where the sharded base is quantised
+    replicas: str = ""  # the same where nothing is sharded over several GPUs
     # time
     host_update_bytes_per_s: Overhead = 0.0  # of an optimizer on the CPU, one GPU's; 0: the host's
     dequantise_eff_frac: Fraction = 0.75  # of the memory bandwidth: nf4, fp8, int8 of bitsandbytes

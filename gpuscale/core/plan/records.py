@@ -263,6 +263,7 @@ class PlanResult(Settled):
     n_gpus: int
     stage_layers: tuple[int, ...]  # of each pipeline stage
     family: str
+    fits_probability: float  # of the layout as it is, all said: as `launch-check` of its file
     step_s: float
     roofline_s: float
     step_low_s: float  # 80 % interval of the expected time

@@ -298,6 +298,9 @@ def read_command(words: list[str], table: Table) -> Found:
     programs = [b for a, b in zip(words, words[1:], strict=False) if a in ("-m", "--module")]
     programs += [w for w in words if w.endswith(".py")]
     last = programs[-1].rsplit("/", 1)[-1] if programs else ""
+    torchrun = any(w.rsplit("/", 1)[-1] in ALONE for w in words)
+    if torchrun and "-m" in words:  # options before the module are torchrun's own
+        table = options_in(words[len(words) - words[::-1].index("-m") :])
     table = method_of(last) | table
     kind = "llama-factory" if "finetuning_type" in table else "trainer"
     ours = any(re.search(r"(^|/)trl[./]", program) for program in programs)
@@ -317,6 +320,6 @@ def read_command(words: list[str], table: Table) -> Found:
             found.beside.append(programs[-1])  # which makes the adapters
         if NO_TRAINING.search(last) and not TRAINS.search(last):
             found.beyond.append(f"{last}: by its name no training")
-        if any(w.rsplit("/", 1)[-1] in ALONE for w in words):
+        if torchrun:
             found.places["launcher"] = "torchrun"
     return found
