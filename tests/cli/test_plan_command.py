@@ -125,10 +125,10 @@ def test_published_405b_layout_is_near_the_measured_mfu(capsys):
 
 
 def test_an_mfu_of_products_in_fp8_names_its_peak(capsys):
-    for precision, said in (("fp8", " of the 16-bit peak."), ("bf16", ".")):
+    for precision, ending in (("fp8", " of the 16-bit peak."), ("bf16", ".")):
         run(["plan", "llama3-8b", "--gpu", "h100", "--gpus", "8", "--precision", precision])
         verdict = capsys.readouterr().out.splitlines()[0]
-        assert re.search(rf"MFU [\d.]+ %{re.escape(said)}$", verdict)
+        assert re.search(rf"MFU [\d.]+ %{re.escape(ending)}$", verdict)
 
 
 @pytest.mark.slow
