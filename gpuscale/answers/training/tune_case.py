@@ -114,13 +114,12 @@ def family_for(software: SoftwareSpec, job: Job) -> SoftwareSpec:
     sharded = layout.dp * layout.cp > 1
     if table.quantised and sharded and layout.zero_stage == 3 and job.method.quantised:
         return load_software(table.quantised)
-    if table.replicas and sharded and layout.zero_stage == 0:
-        return load_software(table.replicas)
     if table.sharded and (
         layout.zero_stage >= 1 or job.offload & {"parameters", "optimizer", "gradients"}
     ):
         return load_software(table.sharded)
-    return software
+    replicas = table.replicas if sharded and layout.zero_stage == 0 else ""
+    return load_software(replicas) if replicas else software
 
 
 def method_of(asked: Memory, model: ModelSpec, kind: str, habits: FinetuneParameters) -> Method:
