@@ -188,7 +188,7 @@ def launch_document(job: TrainingLaunch, framework: str | None, wrapper: str) ->
     result = LaunchResult(name, written.version, wrapper, file, script, written.unsaid)
     asked = {"model": job.model.name, "n_gpus": job.layout.n_gpus, "software": job.software}
     document = _document(result, asked, lambda other: launch_script(job, name, other)[2])
-    unsaid = (f"{written.framework} cannot express {text}" for text in written.unsaid)
+    unsaid = (f"not expressed for {written.framework}: {text}" for text in written.unsaid)
     return replace(document, warnings=tuple(unsaid))
 
 

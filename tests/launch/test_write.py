@@ -126,3 +126,12 @@ def test_nanotron_has_context_parallelism_where_it_is_asked_for(tmp_path, capsys
     assert run([*base, "--cp", "8", "--tp", "8", "--zero", "1"]) == 2
     assert "one replica with ZeRO-1" in capsys.readouterr().err
     assert run([*base, "--cp", "8", "--tp", "8", "--zero", "0"]) in (0, 1)
+
+
+def test_what_a_model_is_not_known_by_is_left_to_megatrons_defaults_and_said():
+    layout = {"dp": 8, "seq_len": 1024, "global_batch_size": 8}
+    for model, base in (("llama3-8b", True), ("gpt2", False)):
+        row = {"model": model, "arch": "hopper", "layout": layout}
+        job = job_of({**row, "chunks": [load_model(model).spec.n_layers]})
+        said = " ".join(writes(job, "megatron").unsaid)
+        assert "--norm-epsilon, 1e-5" in said and ("--rotary-base, 10,000" in said) is base

@@ -41,6 +41,8 @@ def model(fields: Fields) -> Part:
     table |= {} if spec.tie_embeddings else {"untie-embeddings-and-output-weights": True}
     table |= {} if biased else {"disable-bias-linear": True}
     table |= {"mtp-num-layers": spec.n_mtp_layers} if spec.n_mtp_layers else {}
+    base = "rope_theta (--rotary-base, 10,000) and " if spec.position == "rope" else ""
+    left.append(f"{base}the norms' epsilon (--norm-epsilon, 1e-5): the defaults stand")
     if spec.norms_per_layer > 2:
         left.append(f"{spec.norms_per_layer} norms a layer")
     table["max-position-embeddings"] = max(fields["seq_len"], spec.max_position or 0)
