@@ -268,6 +268,7 @@ def test_any_key_may_be_missing(name, data):
         assert "x.json" in error.message
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=80) | st.text(max_size=80).map(str.encode))
 def test_any_bytes_are_refused(data):

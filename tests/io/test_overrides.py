@@ -124,6 +124,7 @@ TEXTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.one_of(st.sampled_from(KEYS), st.text(max_size=30)), TEXTS)
 def test_any_setting_gives_a_spec_or_one_clear_error(key, value):
     try:

@@ -63,7 +63,7 @@ class FinetuneParameters:
     logits_fused_bytes: Factor = 0.1
     scores_bytes: Factor = 6.0  # attention that is not fused, per head and pair of tokens
     gathered_layers: Factor = 2.0  # sharded weights: layers gathered at once
-    most_gathered_params: Factor = 0.0  # that are gathered at once, or one layer's; 0: no limit
+    most_gathered_params: Overhead = 0.0  # that are gathered at once, or one layer's; 0: no limit
     root_gathered: bool = False  # embedding and head stay gathered (FSDP 1, ZeRO-3)
     dequantised_copies: Factor = 1.0  # of the largest map
     # around it
