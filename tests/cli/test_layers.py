@@ -85,7 +85,8 @@ def test_a_detail_that_is_not_there_is_told_before_anything_is_written(by_defaul
 
 @pytest.mark.slow
 def test_the_tone_is_of_the_data():
-    assert plan("llama3-8b", gpus=64).document.summary[0].tone == "good"
+    assert plan("llama3-8b", gpus=64, cluster="dgx-h200").document.summary[0].tone == "good"
+    assert plan("llama3-8b", gpus=64).document.summary[0].tone == "near"
     assert plan("llama3-70b", gpus=8).document.summary[0].tone == "bad"
     assert serve("llama3-8b", rate="2/s").document.summary[0].tone == "good"
 

@@ -163,7 +163,7 @@ def _decides(case: PlanCase, request: Request, best: Estimate) -> str:
     if best.fits and not asked.software and way.tuned_probability is not None:
         usual, slow = row["median"] * best.step_s / way.factor, exp(row["slower"])
         own = f"--software: {seconds(best.step_s)} with {case.loaded.specs['software'].name}"
-        others = f"others as they come {seconds(usual)}, up to {seconds(usual * slow)}"
+        others = f"others {seconds(usual)}, up to {seconds(usual * slow)}"
         found.append(f"{own}; {others}")
     return "; ".join(filter(None, found))
 
