@@ -590,7 +590,7 @@ def test_the_framework_that_nobody_said_is_asked_for_with_what_others_take(capsy
     r = answer["result"]
     assert r["step_high_s"] < measured_s  # beyond the interval of the stack that is taken
     found = re.fullmatch(
-        r"--software: .* with .*; others .* ([\d.]+) s, up to ([\d.]+) s", r["decides"]
+        r"--software: .* with .*; others ([\d.]+) s, up to ([\d.]+) s", r["decides"]
     )
     usual, slow = map(float, found.groups())
     assert r["step_s"] < usual and measured_s < slow
