@@ -72,8 +72,7 @@ def facts_of(asked: Serve, case: ServeCase, found: FoundReplica, s: Service) -> 
     offload = s.tuning.extras.offload if s.tuning.extras else None
     away = math.ceil(offload.frac * s.model.n_layers) if offload else 0
     slots = max(1, min(sequences, asked.concurrency or 1))
-    longest = s.demand.inputs.most + s.demand.outputs.most
-    each = asked.context or 1 << math.ceil(math.log2(max(512.0, longest)))
+    each = asked.context or 1 << math.ceil(math.log2(max(512.0, s.demand.longest_request)))
     return {
         "model": model,
         "file": shlex.quote(gguf(asked.model, weights)),
@@ -115,8 +114,7 @@ def shorter_context(s: Service) -> int:
     if own <= holds:
         return 0
     sure = 1 << int(math.log2(max(512.0, min(0.9 * holds, own))))
-    longest = s.demand.inputs.most + s.demand.outputs.most
-    return int(max(min(math.ceil(longest), holds), sure))
+    return int(max(min(math.ceil(s.demand.longest_request), holds), sure))
 
 
 BLOCKS_ERROR = 1.15

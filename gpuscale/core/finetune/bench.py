@@ -264,9 +264,9 @@ def fastest(bench: Bench, job: Job, space: BenchSpace) -> Trial | None:
 
 def closest(bench: Bench, job: Job, space: BenchSpace) -> Trial:
     """Return the legal job of least memory, those that the hosts hold first; else the job."""
-    held = [(j, bench.memory(j)) for j in candidates(job, space) if bench.legal(j)]
-    held.sort(key=lambda one: (bench.host_short(*one), one[1].total_bytes))
-    return bench.trial(held[0][0] if held else job)
+    legal = ((j, bench.memory(j)) for j in candidates(job, space) if bench.legal(j))
+    least = min(legal, key=lambda one: (bench.host_short(*one), one[1].total_bytes), default=(job,))
+    return bench.trial(least[0])
 
 
 SAVES_LITTLE = 0.02

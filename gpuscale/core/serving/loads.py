@@ -68,6 +68,11 @@ class Demand:
         return self.inputs.mean + 0.5 * self.outputs.mean * (1.0 + self.outputs.cv2)
 
     @property
+    def longest_request(self) -> float:
+        """Most tokens of one request: its longest prompt and its longest answer. [1]."""
+        return self.inputs.most + self.outputs.most
+
+    @property
     def contexts(self) -> ContextRange:
         """Contexts around which decode passes are tabulated."""
         low = max(LEAST_CONTEXT, 0.5 * self.inputs.mean)
